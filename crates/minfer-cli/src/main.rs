@@ -1,0 +1,3 @@
+//! The `minfer` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Where models come from: schemes, aliases, the cache.

@@ -1,0 +1,3 @@
+//! Backends: the registry and one folder a device.
+
+pub mod cpu;

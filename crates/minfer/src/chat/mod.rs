@@ -1,0 +1,1 @@
+//! Chat templates, messages and their rendering.

@@ -1,0 +1,1 @@
+//! Model, Engine, Request, Event: what run, chat and the server drive.

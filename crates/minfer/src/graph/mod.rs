@@ -1,0 +1,1 @@
+//! The compute graph: ir, ops, builder, params, assign, fuse, split, alloc, cache, execute, export.

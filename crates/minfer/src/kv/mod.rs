@@ -1,0 +1,1 @@
+//! Pages, page tables: the host side of the KV cache.

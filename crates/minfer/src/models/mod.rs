@@ -1,0 +1,1 @@
+//! Architectures: hyper-parameters, tensor names and the graph of each.

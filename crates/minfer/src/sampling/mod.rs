@@ -1,0 +1,1 @@
+//! The sampler chain: penalties, filters, counter-based draws, stop strings.

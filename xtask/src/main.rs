@@ -1,0 +1,3 @@
+//! Tasks of the project: tidy, golden, models, show.
+
+fn main() {}
