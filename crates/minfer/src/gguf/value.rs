@@ -120,7 +120,10 @@ impl Metadata {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.index.get(key).and_then(|i| self.entries.get(*i)).map(|e| &e.1)
+        self.index
+            .get(key)
+            .and_then(|i| self.entries.get(*i))
+            .map(|e| &e.1)
     }
 
     /// All entries in file order.

@@ -1,1 +1,24 @@
 //! The compute graph: ir, ops, builder, params, assign, fuse, split, alloc, cache, execute, export.
+//!
+//! A forward pass is data. [`Builder`] makes a [`Graph`] out of nothing but [`GraphParams`]; the
+//! passes assign backends, fuse, split into runs and allocate; then the runs are executed. This
+//! room knows no device: a device is a [`Backend`]. It knows no architecture: `models` builds.
+
+mod backend;
+mod builder;
+mod ir;
+mod op;
+mod params;
+mod weights;
+
+pub use backend::{
+    Backend, BackendError, BackendId, BufferId, Counts, FusedKind, KvShape, NodeRange, Place, Run,
+};
+pub use builder::Builder;
+pub use ir::{DType, Graph, Node, NodeId, Rows, Shape};
+pub use op::{
+    Activation, Attention, Input, KvPart, LayerKind, MatMul, MatPart, Norm, Op, RopeKind,
+    RopeScaling, RopeTable,
+};
+pub use params::{ContextParams, GraphKind, GraphParams, KvType, PAGE, SEGMENT, capacity_class};
+pub use weights::{Weight, WeightData, WeightId, WeightSet, WeightUse};

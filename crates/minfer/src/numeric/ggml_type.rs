@@ -124,7 +124,10 @@ impl GgmlType {
 
     /// The type with this name (`Q4_K`, any case).
     pub fn from_name(name: &str) -> Option<GgmlType> {
-        TABLE.iter().find(|r| r.1.eq_ignore_ascii_case(name)).map(|r| r.0)
+        TABLE
+            .iter()
+            .find(|r| r.1.eq_ignore_ascii_case(name))
+            .map(|r| r.0)
     }
 
     fn row(self) -> &'static Row {

@@ -1,0 +1,188 @@
+//! What a device is to the graph.
+
+use std::ops::Range;
+
+use super::{Graph, KvType, Node, NodeId, Weight, WeightId};
+
+/// Which of the registered backends: an index into the list the scheduler was given, which is in
+/// priority order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BackendId(pub u8);
+
+/// A buffer of one backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
+
+/// Combinations `fuse` may make of plain nodes, each only where the backend claims it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FusedKind {
+    /// `Mul(Act(gate), up)` as one `Glu`.
+    Glu,
+    /// Several products of one source as one `MatMul` with views.
+    MatMulGroup,
+    /// `Glu(MatMul(x), MatMul(x))` as one `MatMul` with `glu`.
+    MatMulGlu,
+    /// `MatMul(RmsNorm(x))` as one.
+    NormMatMul,
+    /// `Add(MatMul(x), y)` as one.
+    MatMulResidual,
+}
+
+/// A failure of a backend: names the node or weight and the reason.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// No memory for a buffer or weight.
+    #[error("{backend}: cannot allocate {bytes} bytes for {what}")]
+    OutOfMemory {
+        /// Backend name.
+        backend: &'static str,
+        /// Bytes asked for.
+        bytes: usize,
+        /// For what.
+        what: String,
+    },
+    /// A weight that this backend cannot run.
+    #[error("tensor '{tensor}': {reason}")]
+    Weight {
+        /// Tensor name.
+        tensor: String,
+        /// Why not.
+        reason: String,
+    },
+    /// An operation failed.
+    #[error("{backend}: {op} (node {node}): {reason}")]
+    Node {
+        /// Backend name.
+        backend: &'static str,
+        /// Operator name.
+        op: &'static str,
+        /// Node index.
+        node: usize,
+        /// Why.
+        reason: String,
+    },
+    /// The device itself failed.
+    #[error("{backend}: {reason}")]
+    Device {
+        /// Backend name.
+        backend: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Size of one layer's K or V region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvShape {
+    /// Format.
+    pub ty: KvType,
+    /// Pages of 32 positions.
+    pub pages: usize,
+    /// KV heads.
+    pub n_head_kv: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+}
+
+/// Where a node's output lies: element `(r, c)` is 4-byte element `offset + r * stride + c` of
+/// the buffer (a KV region starts at its buffer's start; its layout is the backend's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First element.
+    pub offset: usize,
+    /// Elements from row to row.
+    pub stride: usize,
+}
+
+/// The true counts of one execution: data, not structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Token rows in use.
+    pub tokens: usize,
+    /// Output rows in use.
+    pub out: usize,
+}
+
+impl Counts {
+    /// Rows in use of a node's output.
+    pub fn rows(&self, rows: super::Rows) -> usize {
+        match rows {
+            super::Rows::Tokens => self.tokens,
+            super::Rows::Out => self.out,
+            super::Rows::Fixed(n) => n,
+        }
+    }
+}
+
+/// Consecutive nodes of one backend, with everything resolved.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// The graph.
+    pub graph: &'a Graph,
+    /// Which of its nodes; nodes of an `Input` or `View` need no work.
+    pub nodes: NodeRange,
+    /// By node index: where its output lies on *this run's* backend (a source computed elsewhere
+    /// has been copied here before the run); `None` for nodes this backend never sees.
+    pub places: &'a [Option<Place>],
+    /// True counts.
+    pub counts: Counts,
+}
+
+/// A copyable range of node indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeRange {
+    /// First.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+}
+
+impl Run<'_> {
+    /// The nodes of the run with their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        let r: Range<usize> = self.nodes.start..self.nodes.end;
+        r.map(|i| (NodeId(i as u32), &self.graph.nodes[i]))
+    }
+
+    /// Where a node's output lies.
+    ///
+    /// # Panics
+    /// If it has no place on this backend: a fault of the allocator, not of the user.
+    pub fn place(&self, id: NodeId) -> Place {
+        self.places[id.index()].expect("every node of a run and its sources have places")
+    }
+}
+
+/// A device. It owns its weights (in its own layout) and its buffers, and executes runs of nodes.
+///
+/// Contract: a kernel that cannot do what it claimed returns an error; nothing falls back.
+/// `execute` may return before the work is done; `synchronize`, `read` and `write` wait for it.
+pub trait Backend: Send {
+    /// `cpu`, `cuda`, `metal`.
+    fn name(&self) -> &'static str;
+    /// Whether this node, as it stands, can run here (formats of its weights included).
+    fn supports_op(&self, node: &Node) -> bool;
+    /// Whether `fuse` may make such nodes for this backend.
+    fn supports_fused(&self, kind: FusedKind) -> bool;
+    /// Takes a weight in: packs or copies it. Once an id.
+    fn load_weight(&mut self, id: WeightId, weight: &Weight) -> Result<(), BackendError>;
+    /// Bytes the loaded weights take.
+    fn weights_bytes(&self) -> usize;
+    /// Bytes a KV region of this shape takes here.
+    fn kv_bytes(&self, shape: &KvShape) -> usize;
+    /// A new zeroed buffer.
+    fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError>;
+    /// Gives a buffer back.
+    fn free(&mut self, buffer: BufferId);
+    /// Copies host bytes in, at a byte offset.
+    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<(), BackendError>;
+    /// Copies bytes out, from a byte offset.
+    fn read(&mut self, buffer: BufferId, offset: usize, out: &mut [u8])
+    -> Result<(), BackendError>;
+    /// Executes the nodes of a run in order.
+    fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError>;
+    /// Waits until everything started is done.
+    fn synchronize(&mut self) -> Result<(), BackendError>;
+}
