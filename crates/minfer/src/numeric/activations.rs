@@ -10,6 +10,8 @@
 //!
 //! So `q` is always in `-127..=127`: the integer products of all machines rely on it.
 
+use super::block::blocks;
+
 /// 32 activations.
 #[derive(Clone, Copy, Debug)]
 pub struct ActBlock {
@@ -67,9 +69,9 @@ pub struct QuantizedRow {
 impl QuantizedRow {
     /// Quantizes a row; `None` if its length is no multiple of 32.
     pub fn new(x: &[f32]) -> Option<QuantizedRow> {
-        let (blocks, rest) = x.as_chunks();
-        rest.is_empty().then(|| QuantizedRow {
-            blocks: blocks.iter().map(quantize_block).collect(),
+        let whole = x.len() % 32 == 0;
+        whole.then(|| QuantizedRow {
+            blocks: blocks(x).map(quantize_block).collect(),
         })
     }
 

@@ -138,9 +138,9 @@ fn small<const N: usize>(
         .for_each(|(i, block)| f(i, &unpack(block).sub_block(format)));
 }
 
-/// The whole blocks of `N` bytes in `bytes`.
-fn blocks<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = &[u8; N]> {
-    bytes.as_chunks::<N>().0.iter()
+/// The whole blocks of `N` elements in `x`.
+pub(super) fn blocks<T, const N: usize>(x: &[T]) -> impl Iterator<Item = &[T; N]> {
+    x.chunks_exact(N).filter_map(|block| block.try_into().ok())
 }
 
 /// A little-endian f16 at byte `at` of a block.

@@ -2,27 +2,21 @@
 
 use half::{bf16, f16};
 
+use super::block::blocks;
+
 /// The values of an F32 row; `bytes` holds four a value.
 pub(super) fn f32_row(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))
+    blocks(bytes).map(|b| f32::from_le_bytes(*b))
 }
 
 /// The values of an F16 row; `bytes` holds two a value.
 pub(super) fn f16_row(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|b| f16::from_le_bytes(*b).to_f32())
+    blocks(bytes).map(|b| f16::from_le_bytes(*b).to_f32())
 }
 
 /// The values of a BF16 row; `bytes` holds two a value.
 pub(super) fn bf16_row(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|b| bf16::from_le_bytes(*b).to_f32())
+    blocks(bytes).map(|b| bf16::from_le_bytes(*b).to_f32())
 }
 
 /// Appends values as F32.

@@ -16,10 +16,8 @@ macro_rules! golden {
 
 fn f32s(bytes: &[u8]) -> Vec<f32> {
     bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|b| f32::from_le_bytes(*b))
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Rows of any type to and from `f32`.
 
-use super::block::{QuantFormat, for_each_sub_block};
+use super::block::{QuantFormat, blocks, for_each_sub_block};
 use super::{GgmlType, NumericError, float, q4, q5, q8};
 
 /// The types that this engine computes with.
@@ -70,14 +70,10 @@ pub fn encode_row(ty: GgmlType, x: &[f32], out: &mut Vec<u8>) -> Result<(), Nume
         ty,
         values: x.len(),
     })?;
-    if !is_float(ty)
-        && let Some(index) = x.iter().position(|v| !v.is_finite())
-    {
-        return Err(NumericError::NotFinite {
-            ty,
-            index,
-            value: x[index],
-        });
+    let bad = x.iter().position(|v| !v.is_finite());
+    if let (false, Some(index)) = (is_float(ty), bad) {
+        let value = x[index];
+        return Err(NumericError::NotFinite { ty, index, value });
     }
     out.reserve(bytes);
     match ty {
@@ -95,7 +91,7 @@ pub fn encode_row(ty: GgmlType, x: &[f32], out: &mut Vec<u8>) -> Result<(), Nume
 }
 
 fn encode_blocks(x: &[f32], out: &mut Vec<u8>, encode: fn(&[f32; 32], &mut Vec<u8>)) {
-    x.as_chunks().0.iter().for_each(|block| encode(block, out));
+    blocks(x).for_each(|block| encode(block, out));
 }
 
 /// That `ty` can be run and that `values` of it take exactly `bytes`.
