@@ -1,1 +1,3 @@
 //! The CPU backend: threads, packed weights, kernels, executor.
+
+pub mod threads;
