@@ -1,7 +1,5 @@
 //! Metadata values as GGUF types them.
 
-use std::collections::HashMap;
-
 /// An array of strings, kept in one allocation (a vocabulary has hundreds of thousands).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StrArray {
@@ -13,6 +11,14 @@ impl StrArray {
     /// An empty array.
     pub fn new() -> StrArray {
         StrArray::default()
+    }
+
+    /// An empty array with room for `count` strings of `bytes` bytes together.
+    pub fn with_capacity(count: usize, bytes: usize) -> StrArray {
+        StrArray {
+            text: String::with_capacity(bytes),
+            ends: Vec::with_capacity(count),
+        }
     }
 
     /// Appends a string.
@@ -76,6 +82,82 @@ pub enum Array {
     Array(Vec<Array>),
 }
 
+impl Array {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Array::U8(v) => v.len(),
+            Array::I8(v) => v.len(),
+            Array::U16(v) => v.len(),
+            Array::I16(v) => v.len(),
+            Array::U32(v) => v.len(),
+            Array::I32(v) => v.len(),
+            Array::U64(v) => v.len(),
+            Array::I64(v) => v.len(),
+            Array::F32(v) => v.len(),
+            Array::F64(v) => v.len(),
+            Array::Bool(v) => v.len(),
+            Array::Str(v) => v.len(),
+            Array::Array(v) => v.len(),
+        }
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The type of the elements: `u8`, … `f64`, `bool`, `string`, `array`.
+    pub fn element_type(&self) -> &'static str {
+        match self {
+            Array::U8(_) => "u8",
+            Array::I8(_) => "i8",
+            Array::U16(_) => "u16",
+            Array::I16(_) => "i16",
+            Array::U32(_) => "u32",
+            Array::I32(_) => "i32",
+            Array::U64(_) => "u64",
+            Array::I64(_) => "i64",
+            Array::F32(_) => "f32",
+            Array::F64(_) => "f64",
+            Array::Bool(_) => "bool",
+            Array::Str(_) => "string",
+            Array::Array(_) => "array",
+        }
+    }
+
+    /// The elements as integers, if they are of an integer type.
+    pub(super) fn integers(&self) -> Option<Box<dyn Iterator<Item = i128> + '_>> {
+        fn all<T: Copy + Into<i128>>(v: &[T]) -> Option<Box<dyn Iterator<Item = i128> + '_>> {
+            Some(Box::new(v.iter().map(|x| (*x).into())))
+        }
+        match self {
+            Array::U8(v) => all(v),
+            Array::I8(v) => all(v),
+            Array::U16(v) => all(v),
+            Array::I16(v) => all(v),
+            Array::U32(v) => all(v),
+            Array::I32(v) => all(v),
+            Array::U64(v) => all(v),
+            Array::I64(v) => all(v),
+            _ => None,
+        }
+    }
+
+    /// How deep arrays are nested: 1 for an array of anything but arrays.
+    pub(super) fn depth(&self) -> u32 {
+        match self {
+            Array::Array(inner) => inner
+                .iter()
+                .map(Array::depth)
+                .max()
+                .unwrap_or(1)
+                .saturating_add(1),
+            _ => 1,
+        }
+    }
+}
+
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -95,49 +177,51 @@ pub enum Value {
     Array(Array),
 }
 
-/// The metadata of a file: keys in file order, looked up by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metadata {
-    entries: Vec<(String, Value)>,
-    index: HashMap<String, usize>,
-}
-
-impl Metadata {
-    /// No entries.
-    pub fn new() -> Metadata {
-        Metadata::default()
-    }
-
-    /// Adds an entry; returns false, changing nothing, if the key is there already.
-    pub fn insert(&mut self, key: &str, value: Value) -> bool {
-        if self.index.contains_key(key) {
-            return false;
+impl Value {
+    /// The type: `u8`, … `f64`, `bool`, `string`, `array`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::U8(_) => "u8",
+            Value::I8(_) => "i8",
+            Value::U16(_) => "u16",
+            Value::I16(_) => "i16",
+            Value::U32(_) => "u32",
+            Value::I32(_) => "i32",
+            Value::U64(_) => "u64",
+            Value::I64(_) => "i64",
+            Value::F32(_) => "f32",
+            Value::F64(_) => "f64",
+            Value::Bool(_) => "bool",
+            Value::Str(_) => "string",
+            Value::Array(_) => "array",
         }
-        self.index.insert(key.to_owned(), self.entries.len());
-        self.entries.push((key.to_owned(), value));
-        true
     }
 
-    /// The value of a key.
-    pub fn get(&self, key: &str) -> Option<&Value> {
-        self.index
-            .get(key)
-            .and_then(|i| self.entries.get(*i))
-            .map(|e| &e.1)
+    /// The value as an integer, if it is of an integer type.
+    pub(super) fn integer(&self) -> Option<i128> {
+        Some(match self {
+            Value::U8(v) => (*v).into(),
+            Value::I8(v) => (*v).into(),
+            Value::U16(v) => (*v).into(),
+            Value::I16(v) => (*v).into(),
+            Value::U32(v) => (*v).into(),
+            Value::I32(v) => (*v).into(),
+            Value::U64(v) => (*v).into(),
+            Value::I64(v) => (*v).into(),
+            _ => return None,
+        })
     }
 
-    /// All entries in file order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(k, v)| (k.as_str(), v))
-    }
-
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// True if there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// The type, and for numbers the value, for messages: `i32 -1`, `array of string`.
+    pub(super) fn summary(&self) -> String {
+        match self {
+            Value::F32(v) => format!("f32 {v}"),
+            Value::F64(v) => format!("f64 {v}"),
+            Value::Array(a) => format!("array of {}", a.element_type()),
+            other => match other.integer() {
+                Some(v) => format!("{} {v}", other.type_name()),
+                None => other.type_name().to_owned(),
+            },
+        }
     }
 }

@@ -71,6 +71,12 @@ pub enum GgmlType {
     TQ2_0 = 35,
     /// `MXFP4`: 32 values in 17 bytes.
     MXFP4 = 39,
+    /// `NVFP4`: 64 values in 36 bytes.
+    NVFP4 = 40,
+    /// `Q1_0`: 128 values in 18 bytes.
+    Q1_0 = 41,
+    /// `Q2_0`: 64 values in 18 bytes.
+    Q2_0 = 42,
 }
 
 /// One row of the table: type, name, values a block, bytes a block.
@@ -109,6 +115,9 @@ const TABLE: &[Row] = &[
     (GgmlType::TQ1_0, "TQ1_0", 256, 54),
     (GgmlType::TQ2_0, "TQ2_0", 256, 66),
     (GgmlType::MXFP4, "MXFP4", 32, 17),
+    (GgmlType::NVFP4, "NVFP4", 64, 36),
+    (GgmlType::Q1_0, "Q1_0", 128, 18),
+    (GgmlType::Q2_0, "Q2_0", 64, 18),
 ];
 
 impl GgmlType {

@@ -1,0 +1,84 @@
+//! The bytes of a file: mapped, or in memory.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use super::error::GgufError;
+
+/// The bytes of one file.
+#[derive(Debug)]
+pub(super) enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    /// Maps a regular file. Reads nothing: pages come in when they are touched.
+    ///
+    /// # Errors
+    /// A directory, a missing or unreadable file, anything that is no regular file (opening a pipe would block).
+    pub(super) fn map(path: &Path) -> Result<Bytes, GgufError> {
+        let failed = |source| GgufError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let kind = fs::metadata(path).map_err(failed)?;
+        if kind.is_dir() {
+            return Err(GgufError::Directory {
+                path: path.to_owned(),
+            });
+        }
+        if !kind.is_file() {
+            return Err(failed(io::Error::other("it is not a regular file")));
+        }
+        let file = File::open(path).map_err(failed)?;
+        // SAFETY: the mapping is private and read-only, lives as long as this value, and is handed
+        // out only as `&[u8]` tied to it. That nobody changes the file meanwhile can't be checked.
+        // What is promised: this process never writes through it, every range was checked against
+        // the length at opening, and reading bytes that another process changes gives other
+        // weights, never another address (nothing read from it later is used as a length or an
+        // offset: the header is copied out and checked once). A file that is cut short while it
+        // is mapped ends the process with SIGBUS at the next touch of the missing part. So models
+        // are replaced by renaming a new file over the old name, never by writing into it.
+        let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
+        Ok(Bytes::Mapped(map))
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Tells the system that the pages of a range are not needed for now. They are read again
+    /// from the file if they are touched again. Does nothing for bytes in memory, for ranges
+    /// outside the file and on systems without such a call.
+    pub(super) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = self
+            && let Some(part) = map.get(range.clone())
+            && !part.is_empty()
+        {
+            // SAFETY: the range lies inside the mapping (`get` above). The mapping is of a file,
+            // private, read-only and never written to, so a page that is dropped holds the same
+            // bytes when it comes back: no `&[u8]` sees a change.
+            let done = unsafe {
+                map.unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    range.start,
+                    part.len(),
+                )
+            };
+            if let Err(e) = done {
+                tracing::debug!("madvise(DONTNEED) was refused: {e}");
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+}
