@@ -1,3 +1,56 @@
-//! Tasks of the project: tidy, golden, models, show.
+//! The project's own tasks. `cargo xtask` without a task lists them.
 
-fn main() {}
+mod golden;
+mod models;
+mod show;
+mod tidy;
+mod venv;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  tidy            check the house rules (docs/ARCHITECTURE.md)
+  golden [NAME]   make reference data again, with the packages its script names; all without NAME
+  golden --list   the scripts there are
+  models [DIR]    fetch the three real models for development (default: the cache of `minfer`)
+  show NAME       run one of the longer checks and write its output to docs/show/NAME.txt
+  show --list     the checks there are";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let done = match args[..] {
+        ["tidy"] => tidy::run(&root),
+        ["golden", "--list"] => golden::list(&root),
+        ["golden"] => golden::all(&root),
+        ["golden", name] => golden::one(&root, name),
+        ["models"] => models::cache().and_then(|dir| models::fetch(&dir)),
+        ["models", dir] => models::fetch(&PathBuf::from(dir)),
+        ["show", "--list"] => {
+            show::list();
+            Ok(())
+        }
+        ["show", name] => show::one(&root, name),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("error: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root: the folder above this crate's.
+fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(PathBuf::from).unwrap_or(here)
+}

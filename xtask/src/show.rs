@@ -1,0 +1,147 @@
+//! `cargo xtask show NAME`: the longer checks, whose output is committed under `docs/show`.
+//!
+//! A check is a Python script in `xtask/show` that prints what it measured and exits with an error
+//! when a promise is broken. It runs in an environment with the packages its head lists, from the
+//! workspace's root, after `cargo build --release`; `MINFER` is the path of the command just built,
+//! `MINFER_CACHE` that of the models.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::{models, venv};
+
+struct Check {
+    name: &'static str,
+    /// What it shows, in one line.
+    what: &'static str,
+    /// Whether it needs the three real models.
+    real_models: bool,
+}
+
+const CHECKS: &[Check] = &[
+    Check {
+        name: "tokenizers",
+        what: "every vocabulary file of the PyPI package llama-cpp-python's source against its tokens",
+        real_models: true,
+    },
+    Check {
+        name: "fidelity",
+        what: "tiny and real models: logits and distributions beside transformers and llama.cpp",
+        real_models: true,
+    },
+    Check {
+        name: "same-bits",
+        what: "real models: equal tokens and logits over threads, chunks, fusion, instruction sets",
+        real_models: true,
+    },
+    Check {
+        name: "peers-first",
+        what: "speed beside llama.cpp in the same run: prefill 512, decode, load time, memory",
+        real_models: true,
+    },
+];
+
+/// Prints the checks there are.
+pub fn list() {
+    for check in CHECKS {
+        println!("{:<14} {}", check.name, check.what);
+    }
+}
+
+/// Runs one check, shows its output as it comes and writes it to `docs/show/NAME.txt`.
+pub fn one(root: &Path, name: &str) -> Result<(), String> {
+    let known = || CHECKS.iter().map(|c| c.name).collect::<Vec<_>>().join(", ");
+    let check = CHECKS
+        .iter()
+        .find(|c| c.name == name)
+        .ok_or_else(|| format!("no check `{name}`; there are: {}", known()))?;
+    let script = root.join("xtask/show").join(format!("{name}.py"));
+    let text =
+        std::fs::read_to_string(&script).map_err(|e| format!("{}: {e}", script.display()))?;
+    let packages = venv::packages(&text).map_err(|e| format!("{}: {e}", script.display()))?;
+
+    venv::run(
+        Command::new("cargo")
+            .args(["build", "--release"])
+            .current_dir(root),
+    )?;
+    let cache = models::cache()?;
+    if check.real_models {
+        models::fetch(&cache)?;
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    let mut command = venv::script(root, &script)?;
+    command
+        .env("MINFER", target.join("release/minfer"))
+        .env("MINFER_CACHE", &cache);
+
+    let mut output = header(check, &packages);
+    print!("{output}");
+    let status = tee(&mut command, &mut output)?;
+    // Paths of one machine say nothing elsewhere.
+    let output = output
+        .replace(&format!("{}/", root.display()), "")
+        .replace(&format!("{}/", cache.display()), "");
+    let path = root.join("docs/show").join(format!("{name}.txt"));
+    std::fs::create_dir_all(root.join("docs/show"))
+        .and_then(|()| std::fs::write(&path, output))
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    if status {
+        Ok(())
+    } else {
+        Err(format!("show {name}: a promise is broken, see above"))
+    }
+}
+
+/// Command, machine and versions: what a reader needs to run it again. No date, so that an equal
+/// outcome is an equal file.
+fn header(check: &Check, packages: &[String]) -> String {
+    let rustc = Command::new("rustc").arg("--version").output();
+    let rustc = rustc.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    format!(
+        "$ cargo xtask show {}\n# {}\n# machine: {}\n# versions: minfer {}, {}{}\n\n",
+        check.name,
+        check.what,
+        machine(),
+        env!("CARGO_PKG_VERSION"),
+        rustc.unwrap_or_else(|_| "rustc unknown".to_owned()),
+        packages
+            .iter()
+            .map(|p| format!(", {p}"))
+            .collect::<String>(),
+    )
+}
+
+/// The CPU's model and how many this process may use.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|l| l.strip_prefix("model name"))
+        .unwrap_or("");
+    let model = model.trim_start_matches(['\t', ' ', ':']);
+    let cpus = std::thread::available_parallelism().map_or(0, |n| n.get());
+    let model = if model.is_empty() {
+        std::env::consts::ARCH
+    } else {
+        model
+    };
+    format!("{model}, {cpus} CPUs")
+}
+
+/// Runs `command`, prints its standard output and appends it to `output`; whether it succeeded.
+fn tee(command: &mut Command, output: &mut String) -> Result<bool, String> {
+    let text = |e: std::io::Error| format!("{e}");
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(text)?;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.map_err(text)?;
+            println!("{line}");
+            std::io::stdout().flush().map_err(text)?;
+            output.push_str(&line);
+            output.push('\n');
+        }
+    }
+    Ok(child.wait().map_err(text)?.success())
+}
