@@ -12,6 +12,11 @@ use super::{
 
 static NEXT_UID: AtomicU64 = AtomicU64::new(1);
 
+/// A number no graph has had yet.
+pub(super) fn next_uid() -> u64 {
+    NEXT_UID.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A graph in the making.
 pub struct Builder {
     graph: Graph,
@@ -21,13 +26,12 @@ pub struct Builder {
 impl Builder {
     /// An empty graph of these params.
     pub fn new(params: GraphParams) -> Builder {
-        let uid = NEXT_UID.fetch_add(1, Ordering::Relaxed);
         let graph = Graph {
             params,
             nodes: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
-            uid,
+            uid: next_uid(),
         };
         Builder { graph, layer: None }
     }
@@ -159,6 +163,22 @@ impl Builder {
             residual: false,
         });
         self.push(name, op, vec![x], shape, DType::F32)
+    }
+
+    /// Columns `offset..offset + cols` of `x`, not copied: a part of a product that one matrix
+    /// makes for several uses.
+    pub fn view(&mut self, name: &'static str, x: NodeId, offset: usize, cols: usize) -> NodeId {
+        let node = self.graph.node(x);
+        assert!(
+            !matches!(node.op, Op::Input(_)) && node.dtype == DType::F32,
+            "{name}: a view is of an activation"
+        );
+        assert!(offset + cols <= node.shape.cols, "{name}: view width");
+        let shape = Shape {
+            rows: node.shape.rows,
+            cols,
+        };
+        self.push(name, Op::View { offset }, vec![x], shape, DType::F32)
     }
 
     /// The table of angles for the batch's positions.

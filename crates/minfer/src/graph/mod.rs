@@ -4,21 +4,42 @@
 //! passes assign backends, fuse, split into runs and allocate; then the runs are executed. This
 //! room knows no device: a device is a [`Backend`]. It knows no architecture: `models` builds.
 
+mod alloc;
+mod assign;
 mod backend;
 mod builder;
+mod cache;
+mod error;
+mod execute;
+mod fuse;
+mod inputs;
 mod ir;
 mod op;
 mod params;
+pub mod reference;
+mod scheduler;
+mod split;
 mod weights;
 
+pub use alloc::{BackendPlan, KvRegion, Plan, PlannedPlace, Slot, plan, size_class};
+pub use assign::assign;
 pub use backend::{
     Backend, BackendError, BackendId, BufferId, Counts, FusedKind, KvShape, NodeRange, Place, Run,
 };
 pub use builder::Builder;
+pub use error::GraphError;
+pub use execute::Observer;
+pub use fuse::fuse;
+pub use inputs::BatchInputs;
 pub use ir::{DType, Graph, Node, NodeId, Rows, Shape};
 pub use op::{
     Activation, Attention, Input, KvPart, LayerKind, MatMul, MatPart, Norm, Op, RopeKind,
     RopeScaling, RopeTable,
 };
 pub use params::{ContextParams, GraphKind, GraphParams, KvType, PAGE, SEGMENT, capacity_class};
+pub use scheduler::{MemoryUse, Scheduler, SchedulerOptions};
+pub use split::{Crossing, Split, split};
 pub use weights::{Weight, WeightData, WeightId, WeightSet, WeightUse};
+
+#[cfg(test)]
+mod tests;

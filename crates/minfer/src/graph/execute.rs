@@ -1,0 +1,225 @@
+//! Runs a prepared graph: writes inputs, then run after run, with copies between backends.
+
+use super::cache::Compiled;
+use super::inputs::BatchInputs;
+use super::split::{Split, computes};
+use super::{
+    Backend, BackendId, Counts, DType, Graph, GraphError, NodeId, NodeRange, Op, Place, Run,
+};
+
+/// Watches nodes as they finish: pictures, profiles, dumps of layers.
+///
+/// With an observer nodes run one at a time, each waited for; the values stay the same.
+pub trait Observer {
+    /// A node (not an input) has been computed. `values` reads its rows in use, row after row (an
+    /// i32 output as numbers of the same value; a KV region has none), and costs only if called.
+    ///
+    /// # Errors
+    /// What it returns ends the forward pass.
+    fn node(
+        &mut self,
+        graph: &Graph,
+        id: NodeId,
+        values: &mut dyn FnMut() -> Result<Vec<f32>, GraphError>,
+    ) -> Result<(), GraphError>;
+}
+
+/// What is reused from pass to pass, so that a steady pass allocates nothing.
+#[derive(Default)]
+pub(super) struct Scratch {
+    bytes: Vec<u8>,
+}
+
+/// One forward pass.
+pub(super) fn execute(
+    compiled: &Compiled,
+    backends: &mut [Box<dyn Backend>],
+    inputs: &BatchInputs<'_>,
+    scratch: &mut Scratch,
+    mut observer: Option<&mut dyn Observer>,
+) -> Result<(), GraphError> {
+    let counts = inputs.counts();
+    write_inputs(compiled, backends, inputs, scratch)?;
+    for split in &compiled.splits {
+        copy_in(compiled, split, backends, counts, scratch)?;
+        match observer.as_deref_mut() {
+            None => {
+                let run = run_of(compiled, split, split.nodes, counts);
+                backend(backends, split.backend).execute(&run)?;
+            }
+            Some(observer) => observed(compiled, split, backends, counts, observer)?,
+        }
+    }
+    for split in &compiled.splits {
+        backend(backends, split.backend).synchronize()?;
+    }
+    Ok(())
+}
+
+fn backend(backends: &mut [Box<dyn Backend>], id: BackendId) -> &mut dyn Backend {
+    backends[id.0 as usize].as_mut()
+}
+
+fn run_of<'a>(compiled: &'a Compiled, split: &Split, nodes: NodeRange, counts: Counts) -> Run<'a> {
+    Run {
+        graph: &compiled.graph,
+        nodes,
+        places: &compiled.places[split.backend.0 as usize],
+        counts,
+    }
+}
+
+fn write_inputs(
+    compiled: &Compiled,
+    backends: &mut [Box<dyn Backend>],
+    inputs: &BatchInputs<'_>,
+    scratch: &mut Scratch,
+) -> Result<(), GraphError> {
+    for place in &compiled.inputs {
+        scratch.bytes.clear();
+        for value in inputs.of(place.input) {
+            scratch.bytes.extend_from_slice(&value.to_ne_bytes());
+        }
+        backend(backends, place.backend).write(place.buffer, 0, &scratch.bytes)?;
+    }
+    Ok(())
+}
+
+/// Brings every output that this run reads and another backend computed: waits for the producer
+/// first, since its work may only have been queued.
+fn copy_in(
+    compiled: &Compiled,
+    split: &Split,
+    backends: &mut [Box<dyn Backend>],
+    counts: Counts,
+    scratch: &mut Scratch,
+) -> Result<(), GraphError> {
+    for crossing in &split.crossings {
+        let node = crossing.node.index();
+        let shape = compiled.graph.nodes[node].shape;
+        let rows = counts.rows(shape.rows);
+        let at = |b: BackendId| {
+            compiled.places[b.0 as usize][node].expect("crossings are placed on both sides")
+        };
+        let source = backend(backends, crossing.from);
+        source.synchronize()?;
+        read_rows(
+            source,
+            at(crossing.from),
+            0..rows,
+            shape.cols,
+            &mut scratch.bytes,
+        )?;
+        let to = at(split.backend);
+        backend(backends, split.backend).write(to.buffer, to.offset * 4, &scratch.bytes)?;
+    }
+    Ok(())
+}
+
+/// Reads rows of an output into `out`, one row directly after the other.
+fn read_rows(
+    backend: &mut dyn Backend,
+    place: Place,
+    rows: std::ops::Range<usize>,
+    cols: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), GraphError> {
+    let (start, n) = (rows.start, rows.len());
+    out.resize(n * cols * 4, 0);
+    if place.stride == cols || n == 1 {
+        let first = (place.offset + start * place.stride) * 4;
+        backend.read(place.buffer, first, out)?;
+        return Ok(());
+    }
+    for (r, row) in out.chunks_exact_mut((cols * 4).max(1)).enumerate() {
+        let first = (place.offset + (start + r) * place.stride) * 4;
+        backend.read(place.buffer, first, row)?;
+    }
+    Ok(())
+}
+
+fn observed(
+    compiled: &Compiled,
+    split: &Split,
+    backends: &mut [Box<dyn Backend>],
+    counts: Counts,
+    observer: &mut dyn Observer,
+) -> Result<(), GraphError> {
+    for i in split.nodes.start..split.nodes.end {
+        let node = &compiled.graph.nodes[i];
+        if matches!(node.op, Op::Input(_)) {
+            continue;
+        }
+        if computes(&node.op) {
+            let nodes = NodeRange {
+                start: i,
+                end: i + 1,
+            };
+            let running = backend(backends, split.backend);
+            running.execute(&run_of(compiled, split, nodes, counts))?;
+            running.synchronize()?;
+        }
+        let id = NodeId(i as u32);
+        let home = backend(backends, node.backend.expect("assigned before running"));
+        let mut values = || node_values(compiled, home, id, counts);
+        observer.node(&compiled.graph, id, &mut values)?;
+    }
+    Ok(())
+}
+
+fn node_values(
+    compiled: &Compiled,
+    home: &mut dyn Backend,
+    id: NodeId,
+    counts: Counts,
+) -> Result<Vec<f32>, GraphError> {
+    let node = compiled.graph.node(id);
+    let (Some(b), false) = (node.backend, node.dtype == DType::Kv) else {
+        return Ok(Vec::new());
+    };
+    let place = compiled.places[b.0 as usize][id.index()].expect("every node has a place at home");
+    let mut bytes = Vec::new();
+    let rows = 0..counts.rows(node.shape.rows);
+    read_rows(home, place, rows, node.shape.cols, &mut bytes)?;
+    let words = bytes.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]);
+    Ok(match node.dtype {
+        DType::I32 => words.map(|w| i32::from_ne_bytes(w) as f32).collect(),
+        _ => words.map(f32::from_ne_bytes).collect(),
+    })
+}
+
+/// Rows of the graph's first output as f32.
+pub(super) fn read_output(
+    compiled: &Compiled,
+    backends: &mut [Box<dyn Backend>],
+    rows: std::ops::Range<usize>,
+    counts: Counts,
+    out: &mut [f32],
+    scratch: &mut Scratch,
+) -> Result<(), GraphError> {
+    let id = compiled.graph.outputs[0];
+    let node = compiled.graph.node(id);
+    let in_use = counts.rows(node.shape.rows);
+    if rows.start > rows.end || rows.end > in_use {
+        let (a, b) = (rows.start, rows.end);
+        return Err(GraphError::Output(format!(
+            "rows {a}..{b} asked, the last pass computed {in_use}"
+        )));
+    }
+    let want = rows.len() * node.shape.cols;
+    if out.len() != want {
+        let (n, cols) = (rows.len(), node.shape.cols);
+        return Err(GraphError::Output(format!(
+            "{n} rows of {cols} are {want} values, the buffer has {}",
+            out.len()
+        )));
+    }
+    let b = node.backend.expect("assigned before running");
+    let place = compiled.places[b.0 as usize][id.index()].expect("outputs have places");
+    let home = backend(backends, b);
+    read_rows(home, place, rows, node.shape.cols, &mut scratch.bytes)?;
+    for (value, w) in out.iter_mut().zip(scratch.bytes.chunks_exact(4)) {
+        *value = f32::from_ne_bytes([w[0], w[1], w[2], w[3]]);
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What the host hands a forward pass, and the checks that keep kernels in bounds.
+
+use super::{Counts, Graph, GraphError, Input, LayerKind, PAGE};
+
+/// One batch: data that a graph of large enough capacity runs on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BatchInputs<'a> {
+    /// Token ids, one a row.
+    pub token_ids: &'a [i32],
+    /// RoPE position of each row.
+    pub positions: &'a [i32],
+    /// Absolute slot of each row in its sequence's KV.
+    pub slots: &'a [i32],
+    /// Line of the page tables that each row uses.
+    pub row_seq: &'a [i32],
+    /// Which rows are asked for.
+    pub out_rows: &'a [i32],
+    /// `[lines][pages_per_seq]`: pages of each line for full layers, whole lines.
+    pub page_table_full: &'a [i32],
+    /// The same for windowed layers; empty for a model that has none.
+    pub page_table_windowed: &'a [i32],
+}
+
+impl BatchInputs<'_> {
+    /// Rows in use.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            tokens: self.token_ids.len(),
+            out: self.out_rows.len(),
+        }
+    }
+
+    /// The values of an input.
+    pub(super) fn of(&self, input: Input) -> &[i32] {
+        match input {
+            Input::TokenIds => self.token_ids,
+            Input::Positions => self.positions,
+            Input::Slots => self.slots,
+            Input::RowSeq => self.row_seq,
+            Input::OutRows => self.out_rows,
+            Input::PageTable(LayerKind::Full) => self.page_table_full,
+            Input::PageTable(LayerKind::Windowed) => self.page_table_windowed,
+        }
+    }
+
+    /// Whether the graph can run on this batch.
+    ///
+    /// Checked: lengths against each other and the capacities; that every row's line, slot and
+    /// page exist; that asked rows do. Token ids are checked against the vocabulary by the engine.
+    pub(super) fn check(&self, graph: &Graph) -> Result<(), GraphError> {
+        let params = &graph.params;
+        let n = self.token_ids.len();
+        if n == 0 || n > params.n_tokens {
+            let reason = format!("{n} rows, the graph takes 1 to {}", params.n_tokens);
+            return Err(refuse("token_ids", reason));
+        }
+        for (name, values) in [
+            ("positions", self.positions),
+            ("slots", self.slots),
+            ("row_seq", self.row_seq),
+        ] {
+            if values.len() != n {
+                let reason = format!("{} values for {n} tokens", values.len());
+                return Err(refuse(name, reason));
+            }
+        }
+        if self.out_rows.len() > params.n_out {
+            let reason = format!(
+                "{} rows, the graph takes up to {}",
+                self.out_rows.len(),
+                params.n_out
+            );
+            return Err(refuse("out_rows", reason));
+        }
+        let lines = params.context.max_seqs;
+        let slots = params.context.pages_per_seq * PAGE;
+        within("token_ids", self.token_ids, i32::MAX as usize)?;
+        within("out_rows", self.out_rows, n)?;
+        within("row_seq", self.row_seq, lines)?;
+        within("slots", self.slots, slots)?;
+        for &(input, _) in &graph.inputs {
+            if let Input::PageTable(kind) = input {
+                self.check_pages(graph, kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pages(&self, graph: &Graph, kind: LayerKind) -> Result<(), GraphError> {
+        let context = &graph.params.context;
+        let (name, table, pages) = match kind {
+            LayerKind::Full => ("page_table_full", self.page_table_full, context.pages_full),
+            LayerKind::Windowed => (
+                "page_table_windowed",
+                self.page_table_windowed,
+                context.pages_windowed,
+            ),
+        };
+        let width = context.pages_per_seq;
+        if table.len() > context.max_seqs * width || table.len() % width != 0 {
+            let reason = format!(
+                "{} entries, expected up to {} lines of {width}",
+                table.len(),
+                context.max_seqs
+            );
+            return Err(refuse(name, reason));
+        }
+        for (&seq, &slot) in self.row_seq.iter().zip(self.slots) {
+            let entry = seq as usize * width + slot as usize / PAGE;
+            match table.get(entry) {
+                Some(page) if (0..pages as i64).contains(&i64::from(*page)) => {}
+                Some(page) => {
+                    let reason = format!("slot {slot} of line {seq} is on page {page} of {pages}");
+                    return Err(refuse(name, reason));
+                }
+                None => return Err(refuse(name, format!("line {seq} is missing"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every value is in `0..limit`.
+fn within(input: &'static str, values: &[i32], limit: usize) -> Result<(), GraphError> {
+    match values.iter().find(|v| **v < 0 || **v as usize >= limit) {
+        None => Ok(()),
+        Some(v) => Err(refuse(input, format!("value {v} is not in 0..{limit}"))),
+    }
+}
+
+fn refuse(input: &'static str, reason: String) -> GraphError {
+    GraphError::Input { input, reason }
+}

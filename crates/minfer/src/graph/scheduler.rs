@@ -1,0 +1,257 @@
+//! The graph room's front door: backends, weights, graphs and their memory behind three calls.
+
+use super::cache::{Budget, Compiled, GraphCache};
+use super::execute::{self, Observer, Scratch};
+use super::inputs::BatchInputs;
+use super::{
+    Backend, BackendError, Counts, Graph, GraphError, GraphParams, Weight, WeightId, WeightSet,
+    WeightUse, assign, fuse, plan, split,
+};
+
+/// How a scheduler is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedulerOptions {
+    /// Bytes that weights, KV and buffers may take together, over all backends; `None`: no limit.
+    pub budget_bytes: Option<usize>,
+    /// Graphs kept; the least recently used goes first.
+    pub max_graphs: usize,
+    /// Builds the graph again at every reuse and asserts that nothing changed. On in debug builds.
+    pub check_rebuilds: bool,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> SchedulerOptions {
+        SchedulerOptions {
+            budget_bytes: None,
+            max_graphs: 32,
+            check_rebuilds: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Bytes in use, by purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Loaded weights.
+    pub weights: usize,
+    /// KV regions.
+    pub kv: usize,
+    /// Activations and inputs.
+    pub buffers: usize,
+}
+
+/// Runs graphs on backends.
+pub struct Scheduler {
+    backends: Vec<Box<dyn Backend>>,
+    options: SchedulerOptions,
+    cache: GraphCache,
+    weight_names: Vec<String>,
+    scratch: Scratch,
+    /// The last successful pass: which graph, how many rows.
+    last: Option<(usize, Counts)>,
+}
+
+impl Scheduler {
+    /// A scheduler over backends in priority order, without weights yet.
+    pub fn new(backends: Vec<Box<dyn Backend>>, options: SchedulerOptions) -> Scheduler {
+        let cache = GraphCache::new(backends.len(), options.max_graphs);
+        Scheduler {
+            backends,
+            options,
+            cache,
+            weight_names: Vec::new(),
+            scratch: Scratch::default(),
+            last: None,
+        }
+    }
+
+    /// Hands every weight to the backends; `progress` hears `(done, total)` in bytes of the file.
+    ///
+    /// A matrix or table goes to the first backend that takes it; a vector (small, and read by
+    /// whoever runs its layer) to every one that does. Where a node runs follows from that, since
+    /// a backend claims only nodes whose weights it has.
+    ///
+    /// # Errors
+    /// [`GraphError::NoWeightBackend`] with each backend's reason when none takes a tensor;
+    /// [`GraphError::Budget`] as soon as the loaded weights alone pass the budget; a backend's
+    /// other failures as they are; [`GraphError::WeightsLoaded`] for a second call.
+    pub fn load_weights(
+        &mut self,
+        weights: &WeightSet,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), GraphError> {
+        if !self.weight_names.is_empty() {
+            return Err(GraphError::WeightsLoaded);
+        }
+        let total = weights.iter().map(|(_, w)| w.data.bytes().len()).sum();
+        let mut done = 0;
+        progress(done, total);
+        for (id, weight) in weights.iter() {
+            self.load_weight(id, weight)?;
+            self.weight_names.push(weight.name.clone());
+            self.check_weights_budget()?;
+            done += weight.data.bytes().len();
+            progress(done, total);
+        }
+        Ok(())
+    }
+
+    fn load_weight(&mut self, id: WeightId, weight: &Weight) -> Result<(), GraphError> {
+        let mut taken = false;
+        let mut reasons = Vec::new();
+        for backend in &mut self.backends {
+            match backend.load_weight(id, weight) {
+                Ok(()) => taken = true,
+                Err(BackendError::Weight { reason, .. }) => {
+                    reasons.push(format!("{}: {reason}", backend.name()));
+                }
+                Err(other) => return Err(other.into()),
+            }
+            if taken && weight.usage != WeightUse::Vector {
+                break;
+            }
+        }
+        match taken {
+            true => Ok(()),
+            false => Err(GraphError::NoWeightBackend {
+                tensor: weight.name.clone(),
+                reasons: reasons.join("; "),
+            }),
+        }
+    }
+
+    fn check_weights_budget(&self) -> Result<(), GraphError> {
+        let weights = self.weights_bytes();
+        match self.options.budget_bytes {
+            Some(budget) if weights > budget => Err(GraphError::Budget {
+                need: weights,
+                budget,
+                weights,
+                kv: 0,
+                buffers: 0,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn weights_bytes(&self) -> usize {
+        self.backends.iter().map(|b| b.weights_bytes()).sum()
+    }
+
+    /// Makes the graph of these params and all its memory, without running it; nothing if it exists.
+    ///
+    /// # Errors
+    /// As [`Scheduler::forward`], but for inputs.
+    pub fn prepare(
+        &mut self,
+        params: &GraphParams,
+        build: &dyn Fn(&GraphParams) -> Graph,
+    ) -> Result<&Graph, GraphError> {
+        let at = self.find_or_make(params, build)?;
+        Ok(&self.cache.at(at).graph)
+    }
+
+    /// One forward pass: builds, assigns, fuses, splits and allocates where these params are new,
+    /// then writes the inputs and runs. Read the result with [`Scheduler::read_output`].
+    ///
+    /// # Errors
+    /// [`GraphError::NoBackend`], [`GraphError::Budget`], [`GraphError::KvChanged`] for a new
+    /// graph; [`GraphError::Input`] for a batch that does not fit; a backend's own failures.
+    pub fn forward(
+        &mut self,
+        params: &GraphParams,
+        build: &dyn Fn(&GraphParams) -> Graph,
+        inputs: &BatchInputs<'_>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<(), GraphError> {
+        self.last = None;
+        let at = self.find_or_make(params, build)?;
+        let compiled = self.cache.at(at);
+        inputs.check(&compiled.graph)?;
+        execute::execute(
+            compiled,
+            &mut self.backends,
+            inputs,
+            &mut self.scratch,
+            observer,
+        )?;
+        self.last = Some((at, inputs.counts()));
+        Ok(())
+    }
+
+    /// Rows of the last pass's output, row after row; `out` holds exactly that many values.
+    ///
+    /// # Errors
+    /// [`GraphError::Output`] if nothing ran, or rows or sizes do not fit.
+    pub fn read_output(
+        &mut self,
+        rows: std::ops::Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), GraphError> {
+        let Some((at, counts)) = self.last else {
+            return Err(GraphError::Output("no forward pass has finished".into()));
+        };
+        let compiled = self.cache.at(at);
+        execute::read_output(
+            compiled,
+            &mut self.backends,
+            rows,
+            counts,
+            out,
+            &mut self.scratch,
+        )
+    }
+
+    /// Bytes in use.
+    pub fn memory(&self) -> MemoryUse {
+        let (kv, buffers) = self.cache.bytes();
+        MemoryUse {
+            weights: self.weights_bytes(),
+            kv,
+            buffers,
+        }
+    }
+
+    /// Graphs kept at the moment.
+    pub fn graphs(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// The backends, in priority order.
+    pub fn backends(&self) -> &[Box<dyn Backend>] {
+        &self.backends
+    }
+
+    fn find_or_make(
+        &mut self,
+        params: &GraphParams,
+        build: &dyn Fn(&GraphParams) -> Graph,
+    ) -> Result<usize, GraphError> {
+        if let Some(at) = self.cache.find(params) {
+            if let Some(built) = &self.cache.at(at).built {
+                let again = build(params);
+                assert!(
+                    again.same_topology(built),
+                    "a graph is a function of its params alone, but building {params:?} again differs"
+                );
+            }
+            return Ok(at);
+        }
+        self.last = None; // an eviction may move graphs
+        let built = build(params);
+        let mut graph = built.clone();
+        assign(&mut graph, &self.backends, &self.weight_names)?;
+        if params.context.fuse {
+            graph = fuse(&graph, &self.backends);
+        }
+        let splits = split(&graph);
+        let plan = plan(&graph, &splits, self.backends.len());
+        let kept = self.options.check_rebuilds.then_some(built);
+        let compiled = Compiled::new(graph, splits, plan, kept);
+        let budget = Budget {
+            bytes: self.options.budget_bytes,
+            weights: self.weights_bytes(),
+        };
+        self.cache.insert(compiled, &mut self.backends, budget)
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the whole room: passes, memory, execution over one and several backends.
+
+mod backends;
+mod execution;
+mod toy;
