@@ -202,7 +202,7 @@ macro_rules! kernel {
         #[allow(clippy::missing_safety_doc)] // each kernel's doc comment states its preconditions
         $vis unsafe fn $name(machine: $crate::lanes::Machine, $($arg: $ty),*) $(-> $ret)? {
             struct Args<T>(T);
-            #[allow(unused_parens)]
+            #[allow(unused_parens, unused_unsafe)] // a body may be safe code
             impl $crate::lanes::Kernel for Args<($($ty,)*)> {
                 type Output = ($($ret)?);
                 #[inline(always)]

@@ -12,6 +12,7 @@
 
 mod activations;
 mod block;
+pub mod elementary;
 mod error;
 mod float;
 mod ggml_type;

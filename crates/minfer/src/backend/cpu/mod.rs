@@ -1,3 +1,4 @@
 //! The CPU backend: threads, packed weights, kernels, executor.
 
+pub mod kernels;
 pub mod threads;

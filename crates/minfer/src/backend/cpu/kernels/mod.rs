@@ -1,0 +1,8 @@
+//! Kernels of the CPU backend, each written once on the 16-lane machine.
+
+pub mod elementwise;
+pub mod norm;
+pub mod rope;
+mod tail;
+#[cfg(test)]
+mod testing;
