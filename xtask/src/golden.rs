@@ -6,15 +6,7 @@ use crate::venv;
 
 /// The scripts' names, in order.
 fn names(root: &Path) -> Result<Vec<String>, String> {
-    let dir = root.join("xtask/golden");
-    let entries = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter_map(|name| name.strip_suffix(".py").map(str::to_owned))
-        .filter(|name| !name.starts_with('_'))
-        .collect();
-    names.sort();
-    Ok(names)
+    venv::scripts(&root.join("xtask/golden"))
 }
 
 /// Prints each script's name and packages.

@@ -30,10 +30,7 @@ fn main() -> ExitCode {
         ["golden", name] => golden::one(&root, name),
         ["models"] => models::cache().and_then(|dir| models::fetch(&dir)),
         ["models", dir] => models::fetch(&PathBuf::from(dir)),
-        ["show", "--list"] => {
-            show::list();
-            Ok(())
-        }
+        ["show", "--list"] => show::list(&root),
         ["show", name] => show::one(&root, name),
         _ => {
             eprintln!("{USAGE}");

@@ -1,65 +1,67 @@
 //! `cargo xtask show NAME`: the longer checks, whose output is committed under `docs/show`.
 //!
 //! A check is a Python script in `xtask/show` that prints what it measured and exits with an error
-//! when a promise is broken. It runs in an environment with the packages its head lists, from the
-//! workspace's root, after `cargo build --release`; `MINFER` is the path of the command just built,
-//! `MINFER_CACHE` that of the models.
+//! when a promise is broken. The first line of its docstring says what it shows; a line
+//! `packages: …` names its packages, a line `models: real` asks for the three real models. It runs
+//! from the workspace's root, after `cargo build --release`; `MINFER` is the path of the command
+//! just built, `MINFER_CACHE` the folder of the models.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::{models, venv};
 
 struct Check {
-    name: &'static str,
+    name: String,
+    script: PathBuf,
     /// What it shows, in one line.
-    what: &'static str,
+    what: String,
+    packages: Vec<String>,
     /// Whether it needs the three real models.
     real_models: bool,
 }
 
-const CHECKS: &[Check] = &[
-    Check {
-        name: "tokenizers",
-        what: "every vocabulary file of the PyPI package llama-cpp-python's source against its tokens",
-        real_models: true,
-    },
-    Check {
-        name: "fidelity",
-        what: "tiny and real models: logits and distributions beside transformers and llama.cpp",
-        real_models: true,
-    },
-    Check {
-        name: "same-bits",
-        what: "real models: equal tokens and logits over threads, chunks, fusion, instruction sets",
-        real_models: true,
-    },
-    Check {
-        name: "peers-first",
-        what: "speed beside llama.cpp in the same run: prefill 512, decode, load time, memory",
-        real_models: true,
-    },
-];
+impl Check {
+    fn read(root: &Path, name: &str) -> Result<Check, String> {
+        let script = root.join("xtask/show").join(format!("{name}.py"));
+        let named = |e: String| format!("{}: {e}", script.display());
+        let text = std::fs::read_to_string(&script).map_err(|e| named(e.to_string()))?;
+        let what = text.lines().find_map(|l| l.strip_prefix("\"\"\""));
+        Ok(Check {
+            name: name.to_owned(),
+            what: what
+                .ok_or_else(|| named("no docstring".to_owned()))?
+                .trim_matches('"')
+                .to_owned(),
+            packages: venv::packages(&text).map_err(named)?,
+            real_models: text
+                .lines()
+                .any(|l| l.trim_start_matches(['#', ' ']) == "models: real"),
+            script,
+        })
+    }
+}
 
 /// Prints the checks there are.
-pub fn list() {
-    for check in CHECKS {
+pub fn list(root: &Path) -> Result<(), String> {
+    for name in venv::scripts(&root.join("xtask/show"))? {
+        let check = Check::read(root, &name)?;
         println!("{:<14} {}", check.name, check.what);
     }
+    Ok(())
 }
 
 /// Runs one check, shows its output as it comes and writes it to `docs/show/NAME.txt`.
 pub fn one(root: &Path, name: &str) -> Result<(), String> {
-    let known = || CHECKS.iter().map(|c| c.name).collect::<Vec<_>>().join(", ");
-    let check = CHECKS
-        .iter()
-        .find(|c| c.name == name)
-        .ok_or_else(|| format!("no check `{name}`; there are: {}", known()))?;
-    let script = root.join("xtask/show").join(format!("{name}.py"));
-    let text =
-        std::fs::read_to_string(&script).map_err(|e| format!("{}: {e}", script.display()))?;
-    let packages = venv::packages(&text).map_err(|e| format!("{}: {e}", script.display()))?;
+    let known = venv::scripts(&root.join("xtask/show"))?;
+    if !known.iter().any(|k| k == name) {
+        return Err(format!(
+            "no check `{name}`; there are: {}",
+            known.join(", ")
+        ));
+    }
+    let check = Check::read(root, name)?;
 
     venv::run(
         Command::new("cargo")
@@ -71,12 +73,12 @@ pub fn one(root: &Path, name: &str) -> Result<(), String> {
         models::fetch(&cache)?;
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    let mut command = venv::script(root, &script)?;
+    let mut command = venv::script(root, &check.script)?;
     command
         .env("MINFER", target.join("release/minfer"))
         .env("MINFER_CACHE", &cache);
 
-    let mut output = header(check, &packages);
+    let mut output = header(&check);
     print!("{output}");
     let status = tee(&mut command, &mut output)?;
     // Paths of one machine say nothing elsewhere.
@@ -96,7 +98,7 @@ pub fn one(root: &Path, name: &str) -> Result<(), String> {
 
 /// Command, machine and versions: what a reader needs to run it again. No date, so that an equal
 /// outcome is an equal file.
-fn header(check: &Check, packages: &[String]) -> String {
+fn header(check: &Check) -> String {
     let rustc = Command::new("rustc").arg("--version").output();
     let rustc = rustc.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
     format!(
@@ -106,7 +108,8 @@ fn header(check: &Check, packages: &[String]) -> String {
         machine(),
         env!("CARGO_PKG_VERSION"),
         rustc.unwrap_or_else(|_| "rustc unknown".to_owned()),
-        packages
+        check
+            .packages
             .iter()
             .map(|p| format!(", {p}"))
             .collect::<String>(),

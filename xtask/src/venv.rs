@@ -5,6 +5,18 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
+/// The names of the scripts in a folder, in order; `_name.py` is a module of theirs, not one.
+pub fn scripts(dir: &Path) -> Result<Vec<String>, String> {
+    let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".py").map(str::to_owned))
+        .filter(|name| !name.starts_with('_'))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
 /// The packages of a script: the words of the line `packages: NAME==VERSION …` in its head, as a
 /// comment or in its docstring. An error says what is wrong with the line.
 pub fn packages(script: &str) -> Result<Vec<String>, String> {
