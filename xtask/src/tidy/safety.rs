@@ -12,8 +12,8 @@ const ALLOWED: &[&str] = &[
 /// The heading under which a function says what its caller must ensure.
 const SECTION: &str = "# Safety";
 
-/// Every `unsafe` block and impl has a `SAFETY:` line, every `unsafe fn` a `# Safety` section: its
-/// own, or one that stands for all in its file or in its folder's `mod.rs`.
+/// Every `unsafe` block and impl has a `SAFETY:` line, every `unsafe fn` that other files can
+/// call a `# Safety` section: its own, or one for all in its file or in its folder's `mod.rs`.
 pub fn safety(tree: &Tree, found: &mut Vec<Finding>) {
     for file in tree.rust() {
         let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -37,7 +37,7 @@ pub fn safety(tree: &Tree, found: &mut Vec<Finding>) {
                 Kind::Block if !reasoned(file, at) => {
                     add("no `// SAFETY:` line says which precondition holds".to_owned());
                 }
-                Kind::Declaration if !stated && !in_trait_impl(&file.code[..at]) => {
+                Kind::Declaration if !stated && called_elsewhere(&file.code[..at]) => {
                     add("no `# Safety` section says what the caller must ensure".to_owned());
                 }
                 Kind::Block | Kind::Declaration => {}
@@ -85,9 +85,12 @@ pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 
         })
 }
 
-/// Whether the innermost open block of `code` is an `impl Trait for Type`: there a method's
-/// contract is the trait's, and stands there.
-fn in_trait_impl(code: &str) -> bool {
+/// Whether the declaration behind `code` says `pub`, or stands in a trait's definition.
+fn called_elsewhere(code: &str) -> bool {
+    let line = &code[code.rfind('\n').map_or(0, |i| i + 1)..];
+    if words(line, "pub").next().is_some() {
+        return true;
+    }
     let mut open = Vec::new();
     for (i, b) in code.bytes().enumerate() {
         match b {
@@ -103,7 +106,7 @@ fn in_trait_impl(code: &str) -> bool {
     };
     let head = &code[..*brace];
     let head = &head[head.rfind(['{', '}', ';']).map_or(0, |i| i + 1)..];
-    words(head, "impl").next().is_some() && words(head, "for").next().is_some()
+    words(head, "trait").next().is_some()
 }
 
 /// Whether a `SAFETY:` stands on the line of `at`, or in the comments and attributes straight

@@ -73,15 +73,14 @@ fn unsafe_has_a_reason() {
         0
     );
     assert_eq!(at("impl L for X {\n    unsafe fn f() {}\n}"), 0);
-    assert_eq!(at("impl X {\n    unsafe fn f() {}\n}"), 1);
+    assert_eq!(at("impl X {\n    pub unsafe fn f() {}\n}"), 1);
+    assert_eq!(at("impl X {\n    unsafe fn f() {}\n}"), 0);
+    assert_eq!(at("pub trait L {\n    unsafe fn f();\n}"), 1);
     let head = (
         "crates/minfer/src/lanes/mod.rs",
         "//! # Safety\n//! As said.\n",
     );
-    assert_eq!(
-        found(&[head, (file, "impl X {\n    unsafe fn f() {}\n}")]).len(),
-        0
-    );
+    assert_eq!(found(&[head, (file, "pub unsafe fn f() {}")]).len(), 0);
     assert_eq!(
         found(&[head, (file, "fn f() {\n    unsafe { g() }\n}")]).len(),
         1
