@@ -27,6 +27,10 @@ impl Alignment {
         u64::from(self.0)
     }
 
+    pub(super) fn divides(self, n: u64) -> bool {
+        n & self.get().wrapping_sub(1) == 0
+    }
+
     /// `n` rounded up to a multiple (`u64::MAX` if that overflows, which no file reaches).
     pub(super) fn pad(self, n: u64) -> u64 {
         n.checked_next_multiple_of(self.get()).unwrap_or(u64::MAX)

@@ -86,7 +86,7 @@ pub enum Fault {
         left: u64,
     },
     /// A count that the bytes that are left can't hold.
-    #[error("{field} is {count}, but the {left} bytes that follow can't hold so many")]
+    #[error("truncated: {field} is {count}, more than the {left} bytes after it can hold")]
     Count {
         /// What is counted.
         field: String,

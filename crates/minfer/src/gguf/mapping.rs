@@ -60,21 +60,16 @@ impl Bytes {
     /// outside the file and on systems without such a call.
     pub(super) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
-        if let Bytes::Mapped(map) = self
-            && let Some(part) = map.get(range.clone())
-            && !part.is_empty()
-        {
+        if let Bytes::Mapped(map) = self {
+            let len = map.get(range.clone()).map_or(0, <[u8]>::len);
+            if len == 0 {
+                return;
+            }
+            let advice = memmap2::UncheckedAdvice::DontNeed;
             // SAFETY: the range lies inside the mapping (`get` above). The mapping is of a file,
             // private, read-only and never written to, so a page that is dropped holds the same
             // bytes when it comes back: no `&[u8]` sees a change.
-            let done = unsafe {
-                map.unchecked_advise_range(
-                    memmap2::UncheckedAdvice::DontNeed,
-                    range.start,
-                    part.len(),
-                )
-            };
-            if let Err(e) = done {
+            if let Err(e) = unsafe { map.unchecked_advise_range(advice, range.start, len) } {
                 tracing::debug!("madvise(DONTNEED) was refused: {e}");
             }
         }

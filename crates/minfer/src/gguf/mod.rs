@@ -41,5 +41,7 @@ pub use writer::{GgufWriter, TensorWriter};
 pub const ALIGNMENT_KEY: &str = "general.alignment";
 /// Most dimensions of a tensor (ggml's limit).
 pub const MAX_DIMS: u32 = 4;
+/// Most bytes of a metadata key or a tensor's name (GGUF's limit for keys).
+pub const MAX_NAME: u64 = (1 << 16) - 1;
 /// Deepest nesting of arrays: an array of arrays has depth 2.
 pub const MAX_ARRAY_DEPTH: u32 = 4;

@@ -11,7 +11,7 @@ use super::error::{Fault, shown};
 use super::metadata::Metadata;
 use super::tensor::{TensorInfo, check_ranges};
 use super::value::{Array, StrArray, Value};
-use super::{Alignment, MAX_ARRAY_DEPTH, MAX_DIMS};
+use super::{Alignment, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_NAME};
 
 /// The header may take this many bytes. The largest in use take about 20 MB (vocabulary, merges).
 const MAX_HEADER: usize = 256 << 20;
@@ -19,8 +19,6 @@ const MAX_HEADER: usize = 256 << 20;
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Tensors in a file; a model of 384 unmerged experts and 60 layers has 70 thousand.
 const MAX_TENSORS: u64 = 1 << 20;
-/// Bytes of a key or a tensor name (the specification's limit for keys).
-const MAX_NAME: u64 = (1 << 16) - 1;
 /// Arrays inside arrays in a file.
 const MAX_INNER_ARRAYS: u64 = 1 << 20;
 /// Capacity reserved for a list whose entries have no fixed size; beyond it, it grows as they come.
@@ -250,7 +248,12 @@ impl Parser<'_> {
         read: fn([u8; N]) -> T,
     ) -> Result<Vec<T>, Fault> {
         let bytes = self.elements(count, N as u64, place)?;
-        Ok(bytes.as_chunks::<N>().0.iter().map(|c| read(*c)).collect())
+        let number = |chunk: &[u8]| {
+            let mut le = [0; N];
+            le.copy_from_slice(chunk);
+            read(le)
+        };
+        Ok(bytes.chunks_exact(N).map(number).collect())
     }
 
     fn bools(&mut self, count: u64, place: Place) -> Result<Vec<bool>, Fault> {

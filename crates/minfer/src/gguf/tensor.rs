@@ -78,7 +78,7 @@ impl TensorInfo {
 fn byte_count(ty: GgmlType, dims: &[u64]) -> Result<u64, String> {
     let row = dims.first().copied().unwrap_or(1);
     let block = ty.block_len() as u64;
-    if !row.is_multiple_of(block) {
+    if row.checked_rem(block) != Some(0) {
         return Err(format!(
             "rows of {row} values are no whole number of {ty} blocks of {block}"
         ));
@@ -104,7 +104,7 @@ pub(super) fn check_ranges(
     file_len: u64,
 ) -> Result<(), Fault> {
     for t in tensors.iter_mut() {
-        if !t.offset.is_multiple_of(alignment.get()) {
+        if !alignment.divides(t.offset) {
             let why = format!(
                 "its offset {} is no multiple of the alignment {}",
                 t.offset,

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use crate::numeric::GgmlType;
 
-use super::error::{Fault, GgufError};
+use super::error::{Fault, GgufError, shown};
 use super::metadata::Metadata;
 use super::tensor::TensorInfo;
 use super::value::{Array, Value};
-use super::{Alignment, MAX_ARRAY_DEPTH, MAX_DIMS};
+use super::{Alignment, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_NAME};
 
 /// What a file will hold: metadata, and the index of its tensors. Their data follows in order,
 /// through the [`TensorWriter`] that [`GgufWriter::start`] gives.
@@ -57,15 +57,18 @@ impl GgufWriter {
     /// Adds a metadata entry. `general.alignment` (a u32) sets the alignment of the tensors' data.
     ///
     /// # Errors
-    /// [`GgufError::Unwritable`] for a key that is there already, a bad alignment, or arrays that
-    /// are nested more than [`MAX_ARRAY_DEPTH`] deep.
+    /// [`GgufError::Unwritable`] for a key that is there already or is too long, a bad alignment,
+    /// or arrays that are nested more than [`MAX_ARRAY_DEPTH`] deep.
     pub fn set(&mut self, key: &str, value: Value) -> Result<(), GgufError> {
-        if let Value::Array(a) = &value
-            && a.depth() > MAX_ARRAY_DEPTH
-        {
+        check_name(key)?;
+        let depth = match &value {
+            Value::Array(a) => a.depth(),
+            _ => 0,
+        };
+        if depth > MAX_ARRAY_DEPTH {
             let why = format!(
-                "arrays in `{key}` are nested {} deep, at most {MAX_ARRAY_DEPTH} can be",
-                a.depth()
+                "arrays in `{}` are nested {depth} deep, at most {MAX_ARRAY_DEPTH} can be",
+                shown(key)
             );
             return Err(GgufError::Unwritable(why));
         }
@@ -78,8 +81,8 @@ impl GgufWriter {
     /// Adds a tensor: sizes in values, row length first, one to four of them.
     ///
     /// # Errors
-    /// [`GgufError::Unwritable`] for a name that is there already, a size of 0, another number of
-    /// sizes, or a row that is no whole number of `ty`'s blocks.
+    /// [`GgufError::Unwritable`] for a name that is there already or is too long, a size of 0,
+    /// another number of sizes, or a row that is no whole number of `ty`'s blocks.
     pub fn tensor(&mut self, name: &str, ty: GgmlType, dims: &[u64]) -> Result<(), GgufError> {
         if dims.is_empty() || dims.len() > MAX_DIMS as usize {
             let why = format!(
@@ -88,6 +91,7 @@ impl GgufWriter {
             );
             return Err(unwritable(Fault::tensor(name, why)));
         }
+        check_name(name)?;
         if !self.names.insert(name.to_owned()) {
             return Err(unwritable(Fault::tensor(name, "it occurs twice")));
         }
@@ -175,6 +179,14 @@ impl<W: Write> TensorWriter<W> {
         self.out.flush()?;
         Ok(self.out.out)
     }
+}
+
+fn check_name(name: &str) -> Result<(), GgufError> {
+    if name.len() as u64 <= MAX_NAME {
+        return Ok(());
+    }
+    let why = format!("the name `{}` is longer than {MAX_NAME} bytes", shown(name));
+    Err(GgufError::Unwritable(why))
 }
 
 fn unwritable(fault: Fault) -> GgufError {
