@@ -2,4 +2,6 @@
 
 mod backends;
 mod execution;
+mod fusion;
+mod random;
 mod toy;
