@@ -1,6 +1,7 @@
 """Seeds of the fuzz target `gguf`: fuzz/corpus/gguf/.
 
-packages: none (the standard library)
+packages:
+(none: the standard library is enough)
 
 good_*: files that must be read; bad_*: files that must be refused, most of them after public reports.
 """

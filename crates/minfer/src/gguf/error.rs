@@ -95,6 +95,14 @@ pub enum Fault {
         /// Bytes left after it.
         left: u64,
     },
+    /// A large file whose header would take more than this reader takes.
+    #[error("the header is too large: {field} ends beyond its limit of {limit} bytes")]
+    HeaderSize {
+        /// What was being read.
+        field: String,
+        /// Bytes that a header may take.
+        limit: u64,
+    },
     /// A number is above what this reader takes.
     #[error("{field} is {value}, more than the limit of {limit}")]
     Limit {

@@ -14,7 +14,7 @@ use super::value::{Array, StrArray, Value};
 use super::{Alignment, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_NAME};
 
 /// The header may take this many bytes. The largest in use take about 20 MB (vocabulary, merges).
-const MAX_HEADER: usize = 256 << 20;
+const MAX_HEADER: usize = 128 << 20;
 /// Metadata entries in a file; real ones have under a hundred.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Tensors in a file; a model of 384 unmerged experts and 60 layers has 70 thousand.
@@ -38,16 +38,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, Fault> {
         cur: Cursor::new(bytes.get(..MAX_HEADER).unwrap_or(bytes)),
         inner: 0,
     };
-    p.header(bytes.len() as u64).map_err(|fault| match fault {
-        // The end that was met is the limit's, not the file's.
-        Fault::Truncated { field, .. } if bytes.len() > MAX_HEADER => {
-            let limit = MAX_HEADER as u64;
-            Fault::Limit {
-                field: format!("the size of the header (up to {field})"),
-                value: limit,
-                limit,
-            }
-        }
+    let header = p.header(bytes.len() as u64);
+    if bytes.len() <= MAX_HEADER {
+        return header;
+    }
+    // The end that was met is the limit's, not the file's.
+    let beyond = |field| Fault::HeaderSize {
+        field,
+        limit: MAX_HEADER as u64,
+    };
+    header.map_err(|fault| match fault {
+        Fault::Truncated { field, .. } => beyond(field),
+        Fault::Count { field, count, .. } => beyond(format!("what {field}, {count}, counts")),
         other => other,
     })
 }

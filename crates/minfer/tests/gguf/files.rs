@@ -205,6 +205,45 @@ fn opening_touches_no_tensor_data() {
 }
 
 #[test]
+fn cve_2026_7482_a_large_file_does_not_back_large_claims() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("sparse.gguf");
+    let one = || Raw::header(0, 1).key("k", 9);
+    for (raw, named) in [
+        (
+            one().u32(0).u64(1 << 33),
+            "what the length of the array in the value of `k`, 8589934592, counts",
+        ),
+        (one().u32(8).u64(1).u64(1 << 33), "element 0 of `k`"),
+        (Raw::header(0, 1).key("k", 8).u64(1 << 33), "value of `k`"),
+        (
+            Raw::header(1 << 63, 0),
+            "what the number of tensors, 9223372036854775808, counts",
+        ),
+        (
+            Raw::header(1, 0).tensor("t", &[1 << 40], 0, 0),
+            "tensor `t`: truncated",
+        ),
+    ] {
+        fs::write(&path, raw.data(0)).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 34)
+            .unwrap();
+        let start = Instant::now();
+        let (result, spent) = spent(|| GgufFile::open(&path));
+        let message = result.err().unwrap().to_string();
+        assert!(message.contains(named), "{message}");
+        assert!(
+            spent.bytes < 8192 && start.elapsed() < Duration::from_secs(1),
+            "{message}: {spent:?}"
+        );
+    }
+}
+
+#[test]
 fn advise_done_gives_pages_back_and_keeps_the_bytes() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("m.gguf");
