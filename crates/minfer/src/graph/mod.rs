@@ -11,6 +11,7 @@ mod builder;
 mod cache;
 mod error;
 mod execute;
+mod export;
 mod fuse;
 mod inputs;
 mod ir;
@@ -29,6 +30,7 @@ pub use backend::{
 pub use builder::Builder;
 pub use error::GraphError;
 pub use execute::Observer;
+pub use export::{to_dot, to_json};
 pub use fuse::fuse;
 pub use inputs::BatchInputs;
 pub use ir::{DType, Graph, Node, NodeId, Rows, Shape};

@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use super::backends::{Claims, Log, TestBackend};
+use super::random::random_graph;
 use super::toy::{Batch, N_VOCAB, Toy, params};
 use crate::graph::reference::{Decoded, Reference, decode_f32};
 use crate::graph::*;
+use proptest::prelude::*;
 
 /// Three batches: a prompt of two sequences, a decode step of both, a long chunk that crosses a
 /// page border.
@@ -135,5 +137,194 @@ fn every_mixture_of_backends_computes_the_same() {
             let ran = logs.iter().filter(|l| !l.lock().unwrap().runs.is_empty());
             assert_eq!(ran.count(), logs.len(), "{name}: every backend took part");
         }
+    }
+}
+
+#[test]
+fn without_an_observer_a_run_is_one_call() {
+    let toy = Toy::new();
+    let backend = TestBackend::foreign(Claims::everything());
+    let log = backend.log();
+    let mut scheduler = scheduler(&toy, vec![backend]);
+    run(&mut scheduler, &toy, &batches()[0], true);
+    assert_eq!(log.lock().unwrap().runs.len(), 1);
+}
+
+/// Keeps every value it is shown.
+#[derive(Default)]
+struct Recorder {
+    seen: Vec<(NodeId, Vec<f32>)>,
+    stop_at: Option<&'static str>,
+}
+
+impl Observer for Recorder {
+    fn node(
+        &mut self,
+        graph: &Graph,
+        id: NodeId,
+        values: &mut dyn FnMut() -> Result<Vec<f32>, GraphError>,
+    ) -> Result<(), GraphError> {
+        if self.stop_at == Some(graph.node(id).name) {
+            return Err(GraphError::Output("seen enough".into()));
+        }
+        self.seen.push((id, values()?));
+        Ok(())
+    }
+}
+
+#[test]
+fn an_observer_sees_every_node_in_order_with_its_values() {
+    let toy = Toy::new();
+    let batch = &batches()[0];
+    for fuse in [false, true] {
+        for (name, backends) in mixtures() {
+            let mut scheduler = scheduler(&toy, backends);
+            let params = params(batch.ids.len(), batch.out.len(), fuse);
+            let build = |p: &GraphParams| toy.build(p);
+            let graph = scheduler.prepare(&params, &build).unwrap().clone();
+            let mut recorder = Recorder::default();
+            scheduler
+                .forward(&params, &build, &batch.inputs(), Some(&mut recorder))
+                .unwrap();
+            let mut reference = Reference::new(Decoded::new(&toy.weights, &decode_f32));
+            let want = reference.run(&graph, &batch.inputs());
+            let watched = graph
+                .ids()
+                .filter(|id| !matches!(graph.node(*id).op, Op::Input(_)));
+            assert!(recorder.seen.iter().map(|s| s.0).eq(watched), "{name}");
+            for (id, values) in &recorder.seen {
+                let node = graph.node(*id);
+                match node.dtype {
+                    DType::Kv => assert!(values.is_empty()),
+                    _ => assert_close(values, &want[id.index()].data, node.name),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_observer_can_end_a_pass() {
+    let toy = Toy::new();
+    let batch = &batches()[0];
+    let mut scheduler = scheduler(&toy, vec![TestBackend::plain(Claims::everything())]);
+    let mut recorder = Recorder {
+        stop_at: Some("attention"),
+        ..Recorder::default()
+    };
+    let params = params(batch.ids.len(), batch.out.len(), true);
+    let result = scheduler.forward(
+        &params,
+        &|p| toy.build(p),
+        &batch.inputs(),
+        Some(&mut recorder),
+    );
+    assert!(matches!(result, Err(GraphError::Output(_))));
+    assert!(scheduler.read_output(0..1, &mut [0.0; N_VOCAB]).is_err());
+}
+
+#[test]
+fn outputs_can_be_read_row_by_row_and_nothing_else() {
+    let toy = Toy::new();
+    let batch = &batches()[0];
+    let mut scheduler = scheduler(&toy, vec![TestBackend::foreign(Claims::everything())]);
+    let mut row = vec![0.0; N_VOCAB];
+    assert!(
+        scheduler.read_output(0..1, &mut row).is_err(),
+        "nothing ran"
+    );
+    let all = run(&mut scheduler, &toy, batch, true);
+    for r in 0..batch.out.len() {
+        scheduler.read_output(r..r + 1, &mut row).unwrap();
+        assert_eq!(row, all[r * N_VOCAB..][..N_VOCAB]);
+    }
+    let n = batch.out.len();
+    let text = |r: Result<(), GraphError>| r.unwrap_err().to_string();
+    assert!(text(scheduler.read_output(n..n + 1, &mut row)).contains("5..6"));
+    assert!(text(scheduler.read_output(0..2, &mut row)).contains("46"));
+}
+
+#[test]
+fn only_asked_rows_are_computed() {
+    let toy = Toy::new();
+    let mut batch = batches()[0].clone();
+    let mut all = scheduler(&toy, vec![TestBackend::foreign(Claims::everything())]);
+    let want = run(&mut all, &toy, &batch, true);
+    batch.out = vec![4, 2];
+    let mut some = scheduler(&toy, vec![TestBackend::foreign(Claims::everything())]);
+    let got = run(&mut some, &toy, &batch, true);
+    assert_eq!(got[..N_VOCAB], want[4 * N_VOCAB..]);
+    assert_eq!(got[N_VOCAB..], want[2 * N_VOCAB..][..N_VOCAB]);
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_by_name_and_value() {
+    let toy = Toy::new();
+    let good = Batch::of(&[(0, 0), (0, 1), (1, 0)]);
+    let mut scheduler = scheduler(&toy, vec![TestBackend::plain(Claims::everything())]);
+    let bad: [(&str, &str, fn(&mut Batch)); 13] = [
+        ("token_ids", "0 rows", |b| b.ids.clear()),
+        ("token_ids", "5 rows, the graph takes 1 to 4", |b| {
+            b.ids = vec![1; 5]
+        }),
+        ("token_ids", "-1", |b| b.ids[1] = -1),
+        ("positions", "2 values for 3", |b| b.positions.truncate(2)),
+        ("slots", "4 values for 3", |b| b.slots.push(0)),
+        ("slots", "96", |b| b.slots[0] = 96),
+        ("row_seq", "3 is not in 0..3", |b| b.seqs[0] = 3),
+        ("row_seq", "0 values", |b| b.seqs.clear()),
+        ("out_rows", "5 rows", |b| b.out = vec![0; 5]),
+        ("out_rows", "3 is not in 0..3", |b| b.out[0] = 3),
+        ("page_table_full", "5 entries", |b| b.full.truncate(5)),
+        ("page_table_full", "page 5 of 5", |b| b.full[0] = 5),
+        ("page_table_windowed", "line 0 is missing", |b| {
+            b.windowed.clear()
+        }),
+    ];
+    for (input, reason, spoil) in bad {
+        let mut batch = good.clone();
+        spoil(&mut batch);
+        let p = params(4, 4, true);
+        let result = scheduler.forward(&p, &|p| toy.build(p), &batch.inputs(), None);
+        let text = result.unwrap_err().to_string();
+        assert!(
+            text.contains(input) && text.contains(reason),
+            "{reason}: {text}"
+        );
+    }
+    let p = params(4, 4, true);
+    scheduler
+        .forward(&p, &|p| toy.build(p), &good.inputs(), None)
+        .unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn random_graphs_on_two_backends(seed: u64, fuse: bool, swap: bool) {
+        let (weights, mut graph) = random_graph(seed, 40);
+        graph.params.context.fuse = fuse;
+        let claims = Claims {
+            node: |n| n.layer == Some(0),
+            weight: |w| w.name.starts_with("0."),
+            ..Claims::everything()
+        };
+        let all = Claims::everything();
+        let backends = match swap {
+            false => vec![TestBackend::foreign(claims), TestBackend::plain(all)],
+            true => vec![TestBackend::plain(claims), TestBackend::foreign(all)],
+        };
+        let boxed = backends.into_iter().map(|b| Box::new(b) as Box<dyn Backend>);
+        let mut scheduler = Scheduler::new(boxed.collect(), SchedulerOptions::default());
+        scheduler.load_weights(&weights, &mut |_, _| {}).unwrap();
+        let batch = Batch::of(&[(0, 0), (0, 1), (1, 0)]);
+        let mut reference = Reference::new(Decoded::new(&weights, &decode_f32));
+        let want = reference.run(&graph, &batch.inputs())[graph.outputs[0].index()].data.clone();
+        let params = graph.params;
+        scheduler.forward(&params, &|_| graph.clone(), &batch.inputs(), None).unwrap();
+        let mut got = vec![0.0; want.len()];
+        scheduler.read_output(0..3, &mut got).unwrap();
+        assert_close(&got, &want, "random graph");
     }
 }

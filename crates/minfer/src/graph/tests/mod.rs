@@ -1,7 +1,11 @@
 //! Tests of the whole room: passes, memory, execution over one and several backends.
 
+mod assigning;
 mod backends;
+mod caching;
 mod execution;
+mod exporting;
 mod fusion;
+mod memory;
 mod random;
 mod toy;

@@ -5,10 +5,9 @@ use crate::graph::*;
 
 const WIDTH: usize = 8;
 
-/// A graph of about `size` nodes over activations of two widths, and its weights.
+/// A graph of about `size` nodes and its weights. Nodes lie in layers 0 to 2 at random, so that
+/// tests can place one layer apart; a weight's name starts with its layer, as in `0.norm`.
 pub fn random_graph(seed: u64, size: usize) -> (WeightSet, Graph) {
-    let mut random = Random(seed);
-    let mut weights = WeightSet::new();
     let params = GraphParams {
         n_tokens: 4,
         n_out: 4,
@@ -16,111 +15,98 @@ pub fn random_graph(seed: u64, size: usize) -> (WeightSet, Graph) {
         context: context(true),
         weights_version: 1,
     };
-    let table = weight(
-        &mut weights,
-        &mut random,
-        "table",
-        &[WIDTH, 23],
-        WeightUse::Table,
-    );
-    let mut b = Builder::new(params);
-    let ids = b.input(Input::TokenIds);
-    let mut alive = vec![b.get_rows("start", table, ids, WIDTH)];
-    while b.len() < size {
-        let x = alive[random.below(alive.len())];
-        let made = grow(&mut b, &mut weights, &mut random, x, &alive);
+    let mut maker = Maker {
+        b: Builder::new(params),
+        weights: WeightSet::new(),
+        random: Random(seed),
+        layer: 2,
+    };
+    let table = maker.weight("table", &[WIDTH, 23], WeightUse::Table);
+    let ids = maker.b.input(Input::TokenIds);
+    let mut alive = vec![maker.b.get_rows("start", table, ids, WIDTH)];
+    while maker.b.len() < size {
+        maker.layer = maker.random.below(3);
+        maker.b.set_layer(Some(maker.layer));
+        let made = maker.grow(&alive);
         alive.push(made);
         if alive.len() > 5 {
-            alive.remove(random.below(4));
+            alive.remove(maker.random.below(4));
         }
     }
-    // Everything still alive is read once more, so that no chain is dead.
-    let sum = alive.clone().into_iter().reduce(|a, x| b.add("sum", a, x));
+    let Maker { mut b, weights, .. } = maker;
+    let sum = alive.into_iter().reduce(|a, x| b.add("sum", a, x));
     (weights, b.finish(sum.expect("never empty")))
 }
 
-fn grow(
-    b: &mut Builder,
-    weights: &mut WeightSet,
-    random: &mut Random,
-    x: NodeId,
-    alive: &[NodeId],
-) -> NodeId {
-    let other = alive[random.below(alive.len())];
-    let act = match random.below(2) {
-        0 => Activation::Silu,
-        _ => Activation::Gelu,
-    };
-    let cols = 3 + random.below(3);
-    match random.below(9) {
-        0 => b.add("add", x, other),
-        1 => b.mul("mul", x, other),
-        2 => b.scale("scale", x, 0.5),
-        3 => {
-            let group = [WIDTH, WIDTH / 2][random.below(2)];
-            norm(b, weights, random, x, group)
-        }
-        4 => b.act("act", act, x),
-        5 => product(b, weights, random, x, WIDTH),
-        6 => {
-            let normed = norm(b, weights, random, x, WIDTH);
-            let gate = product(b, weights, random, normed, cols);
-            let up = product(b, weights, random, normed, cols);
-            let gate = b.act("gate", act, gate);
-            let gated = b.mul("gated", gate, up);
-            let down = product_from(b, weights, random, gated, cols, WIDTH);
-            b.add("residual", down, other)
-        }
-        7 => {
-            let p = product(b, weights, random, x, WIDTH);
-            let q = product(b, weights, random, x, WIDTH);
-            b.mul("pq", p, q)
-        }
-        _ => {
-            let wide = product(b, weights, random, x, WIDTH + cols);
-            b.view("view", wide, random.below(cols), WIDTH)
+struct Maker {
+    b: Builder,
+    weights: WeightSet,
+    random: Random,
+    layer: usize,
+}
+
+impl Maker {
+    fn grow(&mut self, alive: &[NodeId]) -> NodeId {
+        let x = alive[self.random.below(alive.len())];
+        let other = alive[self.random.below(alive.len())];
+        let act = [Activation::Silu, Activation::Gelu][self.random.below(2)];
+        let cols = 3 + self.random.below(3);
+        match self.random.below(9) {
+            0 => self.b.add("add", x, other),
+            1 => {
+                // Squashed first: products of products would leave every scale behind.
+                let x = self.norm(x, WIDTH);
+                self.b.mul("mul", x, other)
+            }
+            2 => self.b.scale("scale", x, 0.5),
+            3 => {
+                let group = [WIDTH, WIDTH / 2][self.random.below(2)];
+                self.norm(x, group)
+            }
+            4 => self.b.act("act", act, x),
+            5 => self.product(x, WIDTH, WIDTH),
+            6 => {
+                let normed = self.norm(x, WIDTH);
+                let gate = self.product(normed, WIDTH, cols);
+                let up = self.product(normed, WIDTH, cols);
+                let gate = self.b.act("gate", act, gate);
+                let gated = self.b.mul("gated", gate, up);
+                let down = self.product(gated, cols, WIDTH);
+                self.b.add("residual", down, other)
+            }
+            7 => {
+                let p = self.product(x, WIDTH, WIDTH);
+                let q = self.product(x, WIDTH, WIDTH);
+                self.b.add("pq", p, q)
+            }
+            _ => {
+                let wide = self.product(x, WIDTH, WIDTH + cols);
+                let offset = self.random.below(cols);
+                self.b.view("view", wide, offset, WIDTH)
+            }
         }
     }
-}
 
-fn norm(
-    b: &mut Builder,
-    weights: &mut WeightSet,
-    random: &mut Random,
-    x: NodeId,
-    group: usize,
-) -> NodeId {
-    let norm = Norm {
-        weight: weight(weights, random, "norm", &[group], WeightUse::Vector),
-        eps: 1e-5,
-        group,
-    };
-    b.rms_norm("norm", x, norm)
-}
+    fn weight(&mut self, name: &str, dims: &[usize], usage: WeightUse) -> WeightId {
+        let name = format!("{}.{name}", self.layer);
+        weight(&mut self.weights, &mut self.random, &name, dims, usage)
+    }
 
-fn product(
-    b: &mut Builder,
-    weights: &mut WeightSet,
-    random: &mut Random,
-    x: NodeId,
-    rows: usize,
-) -> NodeId {
-    product_from(b, weights, random, x, WIDTH, rows)
-}
+    fn norm(&mut self, x: NodeId, group: usize) -> NodeId {
+        let norm = Norm {
+            weight: self.weight("norm", &[group], WeightUse::Vector),
+            eps: 1e-5,
+            group,
+        };
+        self.b.rms_norm("norm", x, norm)
+    }
 
-fn product_from(
-    b: &mut Builder,
-    weights: &mut WeightSet,
-    random: &mut Random,
-    x: NodeId,
-    cols: usize,
-    rows: usize,
-) -> NodeId {
-    let matrix = weight(weights, random, "w", &[cols, rows], WeightUse::Matrix);
-    let part = MatPart {
-        weight: matrix,
-        bias: None,
-        rows,
-    };
-    b.matmul("product", x, part)
+    fn product(&mut self, x: NodeId, cols: usize, rows: usize) -> NodeId {
+        let part = MatPart {
+            weight: self.weight("w", &[cols, rows], WeightUse::Matrix),
+            bias: None,
+            rows,
+        };
+        self.b.matmul("product", x, part)
+    }
 }
