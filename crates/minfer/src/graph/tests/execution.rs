@@ -262,7 +262,8 @@ fn a_batch_that_does_not_fit_is_refused_by_name_and_value() {
     let toy = Toy::new();
     let good = Batch::of(&[(0, 0), (0, 1), (1, 0)]);
     let mut scheduler = scheduler(&toy, vec![TestBackend::plain(Claims::everything())]);
-    let bad: [(&str, &str, fn(&mut Batch)); 13] = [
+    type Case = (&'static str, &'static str, fn(&mut Batch));
+    let bad: [Case; 13] = [
         ("token_ids", "0 rows", |b| b.ids.clear()),
         ("token_ids", "5 rows, the graph takes 1 to 4", |b| {
             b.ids = vec![1; 5]
