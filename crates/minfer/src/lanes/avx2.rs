@@ -191,7 +191,7 @@ impl<T: Dot> Lanes for Ymm<T> {
     type M = (__m256, __m256);
     type D = T::D;
 
-    const REGISTERS: usize = 8;
+    const WIDE: bool = false;
     const SIGNED8: bool = T::SIGNED8;
 
     #[inline(always)]

@@ -33,7 +33,7 @@ impl Lanes for Avx512 {
     type M = __mmask16;
     type D = __m512i;
 
-    const REGISTERS: usize = 32;
+    const WIDE: bool = true;
     const SIGNED8: bool = false;
 
     #[inline(always)]

@@ -7,6 +7,9 @@
 //! minimum and maximum are compare + select, nothing is estimated, FMA is fused everywhere, horizontal
 //! sums have a fixed tree, and the integer product never rounds or saturates.
 
+#[cfg(target_endian = "big")]
+compile_error!("bytes within a 32-bit lane are taken in little-endian order");
+
 mod machine;
 pub mod math;
 mod scalar;
@@ -21,7 +24,6 @@ mod neon;
 #[cfg(test)]
 pub(crate) mod tests;
 
-#[allow(unused_imports)] // until the first kernel
 pub(crate) use machine::kernel;
 pub use machine::{Isa, Kernel, Machine, MachineError};
 pub use scalar::Scalar;
@@ -51,8 +53,9 @@ pub trait Lanes: Copy + 'static {
     /// Accumulator of the integer dot product: 16 exact sums, and what is not yet folded into them.
     type D: Copy;
 
-    /// Vectors of 16 lanes that the register file holds: kernels choose their tile by it.
-    const REGISTERS: usize;
+    /// Whether there are 32 registers of 16 lanes (elsewhere about half that room): kernels choose their
+    /// tile by it.
+    const WIDE: bool;
     /// `d_step` on 8-bit weights takes w - 128 instead of w, so that the sum needs no start value.
     const SIGNED8: bool;
 

@@ -200,7 +200,7 @@ impl<T: Dot> Lanes for Quad<T> {
     type M = [uint32x4_t; 4];
     type D = [T::D; 4];
 
-    const REGISTERS: usize = 8;
+    const WIDE: bool = false;
     const SIGNED8: bool = true;
 
     #[inline(always)]

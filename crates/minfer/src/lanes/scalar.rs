@@ -45,7 +45,7 @@ impl Lanes for Scalar {
     type M = [bool; LANES];
     type D = [i32; LANES];
 
-    const REGISTERS: usize = 8;
+    const WIDE: bool = false;
     const SIGNED8: bool = false;
 
     #[inline(always)]

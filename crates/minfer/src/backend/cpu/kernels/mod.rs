@@ -1,6 +1,7 @@
 //! Kernels of the CPU backend, each written once on the 16-lane machine.
 
 pub mod elementwise;
+pub mod matmul;
 pub mod norm;
 pub mod rope;
 mod tail;

@@ -1,0 +1,96 @@
+//! Products with F32, F16 and BF16 weights: 32 rows times N columns, `acc = fma(w, x, acc)`, k in order.
+
+// The preconditions are stated at the kernel.
+#![allow(unsafe_op_in_unsafe_fn)]
+#![allow(clippy::needless_range_loop)] // plain indices unroll; iterators would be closures
+
+use std::marker::PhantomData;
+
+use crate::lanes::{Kernel, LANES, Lanes};
+
+/// How far ahead packed strips are prefetched when they come from memory.
+const AHEAD: usize = 4096;
+
+/// A float type of weights.
+pub trait FloatFormat: 'static {
+    /// Bytes of a value.
+    const SIZE: usize;
+    /// Sixteen values.
+    ///
+    /// # Safety
+    /// `p` points to them; as for [`Lanes`].
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
+}
+
+/// `F32`.
+pub struct F32;
+/// `F16`.
+pub struct F16;
+/// `BF16`.
+pub struct Bf16;
+
+impl FloatFormat for F32 {
+    const SIZE: usize = 4;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F {
+        L::f_load(p.cast())
+    }
+}
+
+impl FloatFormat for F16 {
+    const SIZE: usize = 2;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F {
+        L::f_load_f16(p.cast())
+    }
+}
+
+impl FloatFormat for Bf16 {
+    const SIZE: usize = 2;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F {
+        L::f_load_bf16(p.cast())
+    }
+}
+
+/// Products of one strip (32 rows) with the N columns of a tile, written as `[N][32]` f32.
+///
+/// # Safety
+/// `strip` points to a strip of `k` columns, `acts` to a tile of `k` times N values, `out` to 32 N values.
+pub struct FloatProduct<F, const N: usize> {
+    pub strip: *const u8,
+    pub k: usize,
+    pub acts: *const f32,
+    pub out: *mut f32,
+    pub format: PhantomData<F>,
+}
+
+impl<F: FloatFormat, const N: usize> Kernel for FloatProduct<F, N> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let mut acc = [[L::f_zero(); 2]; N];
+        let (mut p, mut a) = (self.strip, self.acts);
+        for _ in 0..self.k {
+            if N <= 4 {
+                L::prefetch(p.wrapping_add(AHEAD));
+                if F::SIZE == 4 {
+                    L::prefetch(p.wrapping_add(AHEAD + 64));
+                }
+            }
+            let w = [F::load::<L>(p), F::load::<L>(p.add(LANES * F::SIZE))];
+            for c in 0..N {
+                let x = L::f_set1(*a.add(c));
+                acc[c][0] = L::f_fma(w[0], x, acc[c][0]);
+                acc[c][1] = L::f_fma(w[1], x, acc[c][1]);
+            }
+            p = p.add(2 * LANES * F::SIZE);
+            a = a.add(N);
+        }
+        for c in 0..N {
+            L::f_store(self.out.add(2 * LANES * c), acc[c][0]);
+            L::f_store(self.out.add(2 * LANES * c + LANES), acc[c][1]);
+        }
+    }
+}
