@@ -1,0 +1,201 @@
+//! Messages in OpenAI's shape.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::DateTime;
+
+/// What a message says: a text, or a list of typed parts (`{"type": "text", "text": …}`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Content {
+    /// Plain text.
+    Text(String),
+    /// Typed parts, kept as they were given.
+    Parts(Vec<Value>),
+}
+
+/// The function a tool call names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// Name of the function.
+    pub name: String,
+    /// Its arguments: a JSON object, or (OpenAI's wire form) a string that holds one.
+    #[serde(default)]
+    pub arguments: Value,
+    /// Fields this struct does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// A call the assistant made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// `function`.
+    #[serde(rename = "type", default = "function_type")]
+    pub kind: String,
+    /// The call's id, answered by a tool message's `tool_call_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The function and its arguments.
+    pub function: FunctionCall,
+    /// Fields this struct does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+fn function_type() -> String {
+    "function".to_owned()
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// `system`, `user`, `assistant`, `tool`, or what else the template knows.
+    pub role: String,
+    /// What it says; `None` for an assistant that only calls tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
+    /// The assistant's reasoning, kept apart from its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// Calls the assistant made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// Which call a tool message answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Name of the speaker or of the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Fields this struct does not know; templates may read them.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl Message {
+    /// A plain text message.
+    pub fn new(role: &str, text: &str) -> Message {
+        Message {
+            role: role.to_owned(),
+            content: Some(Content::Text(text.to_owned())),
+            ..Message::default()
+        }
+    }
+}
+
+/// A conversation to render.
+#[derive(Clone, Debug, Default)]
+pub struct RenderRequest {
+    /// The messages, oldest first; at least one.
+    pub messages: Vec<Message>,
+    /// The tools on offer, in OpenAI's shape (a list), or `None`.
+    pub tools: Option<Value>,
+    /// True to end with the opening of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// What `strftime_now` sees; `None`: the clock (UTC).
+    pub now: Option<DateTime>,
+    /// More variables for the template (`enable_thinking`, …). They win over the model's special tokens.
+    pub extra: Map<String, Value>,
+}
+
+/// How the messages are shaped for a template.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Tool-call arguments given as a string become the object they hold (Hugging Face's convention).
+    pub object_arguments: bool,
+    /// Text goes as a list of one text part; otherwise a list of text parts goes as one text.
+    pub parts: bool,
+}
+
+impl RenderRequest {
+    /// The messages as templates see them: null fields dropped, reasoning under its two names (as transformers does).
+    pub(super) fn shaped(&self, shape: Shape) -> Vec<Value> {
+        self.messages.iter().map(|m| shaped(m, shape)).collect()
+    }
+
+    /// True if a tool call's arguments came as a string.
+    pub(super) fn has_string_arguments(&self) -> bool {
+        self.messages
+            .iter()
+            .flat_map(|m| m.tool_calls.iter().flatten())
+            .any(|c| c.function.arguments.is_string())
+    }
+}
+
+fn shaped(message: &Message, shape: Shape) -> Value {
+    let mut map = Map::new();
+    let mut put = |key: &str, value: Value| {
+        if !value.is_null() {
+            map.insert(key.to_owned(), value);
+        }
+    };
+    put("role", json!(message.role));
+    put(
+        "content",
+        message
+            .content
+            .as_ref()
+            .map_or(Value::Null, |c| content(c, shape.parts)),
+    );
+    let calls = message
+        .tool_calls
+        .iter()
+        .map(|calls| {
+            calls
+                .iter()
+                .map(|c| call(c, shape.object_arguments))
+                .collect()
+        })
+        .next();
+    put("tool_calls", calls.map_or(Value::Null, Value::Array));
+    put("tool_call_id", json!(message.tool_call_id));
+    put("name", json!(message.name));
+    for (key, value) in &message.extra {
+        put(key, value.clone());
+    }
+    let other = |key: &str| message.extra.get(key).filter(|v| !v.is_null()).cloned();
+    let reasoning = message
+        .reasoning_content
+        .clone()
+        .map(Value::String)
+        .or_else(|| other("thinking"))
+        .or_else(|| other("reasoning"));
+    if let Some(reasoning) = reasoning {
+        map.entry("thinking").or_insert_with(|| reasoning.clone());
+        map.insert("reasoning_content".to_owned(), reasoning);
+    }
+    Value::Object(map)
+}
+
+fn content(content: &Content, as_parts: bool) -> Value {
+    match content {
+        Content::Text(text) if as_parts => json!([{"type": "text", "text": text}]),
+        Content::Text(text) => json!(text),
+        Content::Parts(parts) if as_parts => json!(parts),
+        Content::Parts(parts) => {
+            let texts: Option<Vec<&str>> = parts
+                .iter()
+                .map(|p| {
+                    p.get("text")
+                        .and_then(Value::as_str)
+                        .filter(|_| p.get("type").is_none_or(|t| t == "text"))
+                })
+                .collect();
+            texts.map_or_else(|| json!(parts), |texts| json!(texts.concat()))
+        }
+    }
+}
+
+fn call(call: &ToolCall, object_arguments: bool) -> Value {
+    let mut value = serde_json::to_value(call).unwrap_or(Value::Null);
+    if let (true, Value::String(text)) = (object_arguments, &call.function.arguments) {
+        if let (Ok(object @ Value::Object(_)), Some(slot)) = (
+            serde_json::from_str(text),
+            value.pointer_mut("/function/arguments"),
+        ) {
+            *slot = object;
+        }
+    }
+    value
+}

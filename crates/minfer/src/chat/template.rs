@@ -1,0 +1,367 @@
+//! A model's chat template: chosen from the metadata, rendered within bounds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use minijinja::Environment;
+use serde_json::{Map, Value, json};
+
+use super::jinja::{self, BASE_FUEL, NOW};
+use super::message::Shape;
+use super::user_text::{ControlTokens, Marker};
+use super::{ChatError, DateTime, RenderRequest};
+use crate::gguf::{self, Array, Metadata};
+
+/// The format for models without a template: ChatML.
+pub const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
+{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+const NO_TEMPLATE: &str =
+    "the model file has no chat template: using ChatML, which this model may not know";
+
+/// `tokenizer.ggml.token_type` of control tokens and of tokens that the model's maker added.
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+
+#[derive(Debug)]
+struct Compiled {
+    source: String,
+    env: Environment<'static>,
+    /// Text must come as a list of parts: the template shows nothing of a plain string.
+    wants_parts: bool,
+}
+
+/// A model's chat template, ready to render.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    default: Compiled,
+    tool_use: Option<Compiled>,
+    /// `bos_token` and its like, as template variables.
+    specials: BTreeMap<&'static str, String>,
+    control: ControlTokens,
+    notice: Option<&'static str>,
+}
+
+/// A piece of a rendering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Text in which control tokens are read.
+    Template(&'a str),
+    /// Text that the caller supplied and that looks like (a piece of) a control token: read as plain text.
+    User(&'a str),
+}
+
+/// A rendered conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The prompt's text.
+    pub text: String,
+    /// Byte ranges of `text`, in order, that the caller supplied and that look like (a piece of) a control token. A control
+    /// token may be read from the text only if it touches none of them.
+    pub user: Vec<Range<usize>>,
+    /// The template wrote the BOS token itself: the tokenizer must not add another one.
+    pub has_bos: bool,
+    /// Something the user should know (no template in the file).
+    pub notice: Option<String>,
+}
+
+impl Rendered {
+    /// The text in pieces; joined, they are `text`. User text that looks like no control token is part of the template pieces:
+    /// so a tokenizer sees it in its context, as Hugging Face's does.
+    pub fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for range in &self.user {
+            parts.push(Part::Template(self.text.get(at..range.start).unwrap_or("")));
+            parts.push(Part::User(self.text.get(range.clone()).unwrap_or("")));
+            at = range.end;
+        }
+        parts.push(Part::Template(self.text.get(at..).unwrap_or("")));
+        parts.retain(|p| !matches!(p, Part::Template("")));
+        parts
+    }
+}
+
+impl Compiled {
+    fn new(source: &str) -> Result<Compiled, ChatError> {
+        let env = jinja::environment(source)?;
+        let mut compiled = Compiled {
+            source: source.to_owned(),
+            env,
+            wants_parts: false,
+        };
+        let shows = |content: Value| {
+            let messages = vec![json!({"role": "user", "content": content})];
+            let context = context(
+                &messages,
+                None,
+                &Map::new(),
+                true,
+                Some(DateTime::from_unix(0)),
+            );
+            jinja::render(&compiled.env, context, BASE_FUEL)
+                .is_ok_and(|text| text.contains("needle"))
+        };
+        compiled.wants_parts =
+            !shows(json!("needle")) && shows(json!([{"type": "text", "text": "needle"}]));
+        Ok(compiled)
+    }
+}
+
+fn context(
+    messages: &[Value],
+    tools: Option<&Value>,
+    variables: &Map<String, Value>,
+    generate: bool,
+    now: Option<DateTime>,
+) -> minijinja::Value {
+    let messages: minijinja::Value = messages.iter().map(jinja::value).collect();
+    let mut pairs = vec![
+        ("messages", messages),
+        ("tools", tools.map_or_else(|| ().into(), jinja::value)),
+        ("documents", ().into()),
+        ("add_generation_prompt", generate.into()),
+    ];
+    pairs.extend(now.map(|now| (NOW, now.unix().into())));
+    pairs.extend(
+        variables
+            .iter()
+            .map(|(key, value)| (key.as_str(), jinja::value(value))),
+    );
+    minijinja::Value::from_pairs(pairs)
+}
+
+impl ChatTemplate {
+    /// A template from its Jinja source. `specials` are variables such as (`bos_token`, `<s>`); `control` holds the texts of the
+    /// vocabulary's control tokens. Errors: [`ChatError::Syntax`].
+    pub fn new(
+        source: &str,
+        specials: impl IntoIterator<Item = (&'static str, String)>,
+        control: impl IntoIterator<Item = String>,
+    ) -> Result<ChatTemplate, ChatError> {
+        let mut specials: BTreeMap<&'static str, String> = specials.into_iter().collect();
+        specials.retain(|_, text| !text.is_empty());
+        Ok(ChatTemplate {
+            default: Compiled::new(source)?,
+            tool_use: None,
+            control: ControlTokens::new(control.into_iter().chain(specials.values().cloned())),
+            specials,
+            notice: None,
+        })
+    }
+
+    /// The template of a GGUF file: `tokenizer.chat_template`, and `tokenizer.chat_template.tool_use` where tools are offered; a
+    /// file without one gets ChatML and a notice. Errors: a field of a wrong type, a template that is not Jinja.
+    pub fn from_metadata(metadata: &Metadata) -> Result<ChatTemplate, ChatError> {
+        let source = text_field(metadata, "tokenizer.chat_template")?;
+        let tool_use = text_field(metadata, "tokenizer.chat_template.tool_use")?;
+        let named_default = text_field(metadata, "tokenizer.chat_template.default")?;
+        let vocabulary = Vocabulary::new(metadata)?;
+        let found = source.or(named_default).or(tool_use);
+        let mut template = ChatTemplate::new(
+            found.unwrap_or(CHATML),
+            vocabulary.specials(metadata)?,
+            vocabulary.control(),
+        )?;
+        template.tool_use = tool_use.map(Compiled::new).transpose()?;
+        if found.is_none() {
+            tracing::warn!("{NO_TEMPLATE}");
+            template.notice = Some(NO_TEMPLATE);
+        }
+        Ok(template)
+    }
+
+    /// The Jinja source used for conversations without tools.
+    pub fn source(&self) -> &str {
+        &self.default.source
+    }
+
+    /// Renders a conversation. Tool-call arguments given as JSON text are shown to the template as objects, and as text where it
+    /// fails on objects; text content is shown as the template expects it (a string, or a list of parts).
+    ///
+    /// Errors: no message; the template raises, fails or does not end; user text that can't be told from control tokens.
+    pub fn render(&self, request: &RenderRequest) -> Result<Rendered, ChatError> {
+        if request.messages.is_empty() {
+            return Err(ChatError::NoMessages);
+        }
+        let compiled = self
+            .tool_use
+            .as_ref()
+            .filter(|_| request.tools.is_some())
+            .unwrap_or(&self.default);
+        let shape = Shape {
+            object_arguments: true,
+            parts: compiled.wants_parts,
+        };
+        match self.render_shaped(compiled, request, shape) {
+            Err(ChatError::Render { .. } | ChatError::Raised(_))
+                if request.has_string_arguments() =>
+            {
+                self.render_shaped(
+                    compiled,
+                    request,
+                    Shape {
+                        object_arguments: false,
+                        ..shape
+                    },
+                )
+            }
+            done => done,
+        }
+    }
+
+    fn render_shaped(
+        &self,
+        compiled: &Compiled,
+        request: &RenderRequest,
+        shape: Shape,
+    ) -> Result<Rendered, ChatError> {
+        let messages = request.shaped(shape);
+        let tools = request.tools.as_ref();
+        let all = json!([messages, tools, request.extra]).to_string();
+        let fuel = jinja::fuel(all.len());
+        let run = |messages: &[Value], tools: Option<&Value>, extra: &Map<String, Value>| {
+            let mut variables: Map<String, Value> = self
+                .specials
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), json!(v)))
+                .collect();
+            variables.extend(extra.clone());
+            let context = context(
+                messages,
+                tools,
+                &variables,
+                request.add_generation_prompt,
+                request.now,
+            );
+            jinja::render(&compiled.env, context, fuel)
+        };
+        let text = run(&messages, tools, &request.extra)?;
+        let mut user = Vec::new();
+        if let Some(mut marker) = Marker::new(&self.control, &[&all, &compiled.source]) {
+            let marked_messages: Vec<Value> = messages.iter().map(|m| marker.value(m)).collect();
+            let marked_tools = tools.map(|t| marker.value(t));
+            let marked_extra = marker.map(&request.extra);
+            if let Some(first) = marker.first() {
+                let ambiguous = || ChatError::Ambiguous {
+                    token: first.to_owned(),
+                };
+                let marked = run(&marked_messages, marked_tools.as_ref(), &marked_extra)
+                    .map_err(|_| ambiguous())?;
+                let (again, ranges) = marker.unmark(&marked);
+                if again != text {
+                    return Err(ambiguous());
+                }
+                user = ranges;
+            }
+        }
+        let starts_with_bos = self
+            .specials
+            .get("bos_token")
+            .is_some_and(|bos| text.starts_with(bos.as_str()));
+        let has_bos = starts_with_bos && user.first().is_none_or(|r| r.start > 0);
+        Ok(Rendered {
+            text,
+            user,
+            has_bos,
+            notice: self.notice.map(str::to_owned),
+        })
+    }
+}
+
+fn text_field<'a>(metadata: &'a Metadata, key: &str) -> Result<Option<&'a str>, ChatError> {
+    match metadata.get(key) {
+        None => Ok(None),
+        Some(gguf::Value::Str(text)) => Ok(Some(text)),
+        Some(_) => Err(ChatError::Metadata {
+            key: key.to_owned(),
+            what: "must be a string".to_owned(),
+        }),
+    }
+}
+
+/// What the metadata say about token texts.
+struct Vocabulary<'a> {
+    tokens: Option<&'a gguf::StrArray>,
+    types: &'a [i32],
+}
+
+impl<'a> Vocabulary<'a> {
+    fn new(metadata: &'a Metadata) -> Result<Vocabulary<'a>, ChatError> {
+        let wrong = |key: &str, what: &str| ChatError::Metadata {
+            key: key.to_owned(),
+            what: what.to_owned(),
+        };
+        let tokens = match metadata.get("tokenizer.ggml.tokens") {
+            None => None,
+            Some(gguf::Value::Array(Array::Str(tokens))) => Some(tokens),
+            Some(_) => {
+                return Err(wrong(
+                    "tokenizer.ggml.tokens",
+                    "must be an array of strings",
+                ));
+            }
+        };
+        let types = match metadata.get("tokenizer.ggml.token_type") {
+            None => &[][..],
+            Some(gguf::Value::Array(Array::I32(types))) => types,
+            Some(_) => {
+                return Err(wrong(
+                    "tokenizer.ggml.token_type",
+                    "must be an array of i32",
+                ));
+            }
+        };
+        Ok(Vocabulary { tokens, types })
+    }
+
+    fn text(&self, metadata: &Metadata, key: &str) -> Result<Option<String>, ChatError> {
+        let wrong = |what: String| ChatError::Metadata {
+            key: key.to_owned(),
+            what,
+        };
+        let id = match (metadata.get(key), self.tokens) {
+            (None, _) | (_, None) => return Ok(None),
+            (Some(gguf::Value::U32(id)), _) => *id,
+            (Some(gguf::Value::I32(-1)), _) => return Ok(None),
+            (Some(other), _) => return Err(wrong(format!("must be a u32, is {other:?}"))),
+        };
+        let text = usize::try_from(id)
+            .ok()
+            .and_then(|i| self.tokens.and_then(|t| t.get(i)));
+        text.map(|t| Some(t.to_owned()))
+            .ok_or_else(|| wrong(format!("{id} is not an id of this vocabulary")))
+    }
+
+    fn specials(&self, metadata: &Metadata) -> Result<Vec<(&'static str, String)>, ChatError> {
+        const NAMES: [(&str, &str); 4] = [
+            ("bos_token", "bos"),
+            ("eos_token", "eos"),
+            ("unk_token", "unknown"),
+            ("pad_token", "padding"),
+        ];
+        let mut out = Vec::new();
+        for (name, field) in NAMES {
+            let text = self.text(metadata, &format!("tokenizer.ggml.{field}_token_id"))?;
+            out.extend(text.map(|t| (name, t)));
+        }
+        Ok(out)
+    }
+
+    /// Control tokens by type; and, as converters also write them, added tokens of the form `<|…|>`.
+    fn control(&self) -> Vec<String> {
+        let tokens = self
+            .tokens
+            .into_iter()
+            .flat_map(gguf::StrArray::iter)
+            .zip(self.types);
+        let is_control = |text: &str, kind: i32| {
+            kind == CONTROL
+                || (kind == USER_DEFINED && text.starts_with("<|") && text.ends_with("|>"))
+        };
+        tokens
+            .filter(|(text, kind)| is_control(text, **kind))
+            .map(|(text, _)| text.to_owned())
+            .collect()
+    }
+}
