@@ -1,6 +1,8 @@
 //! Kernels of the CPU backend, each written once on the 16-lane machine.
 
+pub mod attention;
 pub mod elementwise;
+pub mod kv;
 pub mod matmul;
 pub mod norm;
 pub mod rope;

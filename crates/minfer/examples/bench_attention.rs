@@ -1,0 +1,218 @@
+//! Attention on one thread: decode in GB of KV a second, prefill in Gflop a second.
+//!
+//! `cargo run --release -p minfer --example bench_attention [CONTEXT]`; `MINFER_CPU=avx2` and so on picks
+//! the machine. Decode reads f16 pages scattered over 256 MB, so that nothing stays in cache; beside it
+//! stands a plain read of the same memory.
+
+use std::time::Instant;
+
+use minfer::backend::cpu::kernels::attention::{AttnArgs, Scratch, merge, segments, tile};
+use minfer::graph::{KvType, PAGE};
+use minfer::lanes::Machine;
+
+/// Bytes of each region.
+const REGION: usize = 128 << 20;
+/// Tokens of the measured prefill chunk.
+const CHUNK: usize = 48;
+
+/// Regions full of small numbers, and a stream of random ones.
+struct Data {
+    k: Vec<u16>,
+    v: Vec<u16>,
+    seed: u64,
+}
+
+impl Data {
+    fn next(&mut self) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed
+    }
+
+    /// Numbers 0..n in random order.
+    fn shuffled(&mut self, n: usize) -> Vec<i32> {
+        let mut v: Vec<i32> = (0..n as i32).collect();
+        for i in (1..n).rev() {
+            v.swap(i, self.next() as usize % (i + 1));
+        }
+        v
+    }
+}
+
+fn main() {
+    let context: usize = match std::env::args().nth(1) {
+        Some(arg) => arg.parse().expect("CONTEXT is a number of positions"),
+        None => 2048,
+    };
+    let machine = match std::env::var("MINFER_CPU") {
+        Ok(name) => Machine::from_name(&name).expect("MINFER_CPU"),
+        Err(_) => Machine::detect(),
+    };
+    let mut data = Data {
+        k: Vec::new(),
+        v: Vec::new(),
+        seed: 88172645463325252,
+    };
+    // Half precision between 0.5 and 1, either sign.
+    let mut fill = || {
+        let x = data.next();
+        (x & 0x8000) as u16 | 0x3800 | ((x >> 20) & 0x3ff) as u16
+    };
+    let k: Vec<u16> = (0..REGION / 2).map(|_| fill()).collect();
+    let v: Vec<u16> = (0..REGION / 2).map(|_| fill()).collect();
+    (data.k, data.v) = (k, v);
+    println!(
+        "machine {}, context {context}, one thread; plain read {:.1} GB/s",
+        machine.name(),
+        read(&data)
+    );
+    for (head_dim, group) in [(64, 3), (64, 7), (256, 4), (128, 1)] {
+        let d = decode(machine, &mut data, head_dim, group, context);
+        let p = prefill(machine, &mut data, head_dim, group, context);
+        println!("head_dim {head_dim} group {group}: decode {d:.1} GB/s, prefill {p:.0} Gflop/s");
+    }
+}
+
+/// The best of several runs, in seconds.
+fn best(mut f: impl FnMut()) -> f64 {
+    let time = |f: &mut dyn FnMut()| {
+        let t = Instant::now();
+        f();
+        t.elapsed().as_secs_f64()
+    };
+    (0..5).map(|_| time(&mut f)).fold(f64::INFINITY, f64::min)
+}
+
+/// GB a second of summing both regions.
+fn read(data: &Data) -> f64 {
+    let s = best(|| {
+        for half in [&data.k, &data.v] {
+            let mut sum = [0u16; 64];
+            for c in half.chunks_exact(64) {
+                for (s, x) in sum.iter_mut().zip(c) {
+                    *s = s.wrapping_add(*x);
+                }
+            }
+            std::hint::black_box(sum);
+        }
+    });
+    2.0 * REGION as f64 / s / 1e9
+}
+
+/// GB of K and V a second, every page of the regions once; sequences of `context`, one KV head.
+fn decode(machine: Machine, data: &mut Data, head_dim: usize, group: usize, context: usize) -> f64 {
+    let pages_per_seq = context / PAGE;
+    let pages = REGION / (PAGE * head_dim * 2);
+    let seqs = pages / pages_per_seq;
+    let table = data.shuffled(pages);
+    let q = vec![0.01f32; group * head_dim];
+    let mut out = vec![0.0f32; group * head_dim];
+    let mut scratch = Scratch::new();
+    let slots = [(context - 1) as i32];
+    let mut partials = Vec::new();
+    let s = best(|| {
+        for seq in 0..seqs {
+            let row_seq = [seq as i32];
+            let a = args(
+                data,
+                &q,
+                &slots,
+                &row_seq,
+                &table,
+                pages_per_seq,
+                head_dim,
+                group,
+            );
+            let all = a.segments(&(0..1));
+            partials.resize(all.len() * a.partial_len(&(0..1)), 0.0);
+            // SAFETY: the table has a page, and the regions numbers, for every slot.
+            unsafe {
+                segments(machine, &a, 0, 0..1, all, &mut scratch, &mut partials);
+                merge(
+                    machine,
+                    &a,
+                    0,
+                    0..1,
+                    &mut partials,
+                    out.as_mut_ptr(),
+                    group * head_dim,
+                );
+            }
+        }
+        std::hint::black_box(&out);
+    });
+    (seqs * pages_per_seq * PAGE * head_dim * 4) as f64 / s / 1e9
+}
+
+/// Gflop a second of a chunk at the end of `context`, counting only what the causal mask lets through.
+fn prefill(
+    machine: Machine,
+    data: &mut Data,
+    head_dim: usize,
+    group: usize,
+    context: usize,
+) -> f64 {
+    let pages_per_seq = context / PAGE;
+    let table = data.shuffled(pages_per_seq);
+    let width = group * head_dim;
+    let q = vec![0.01f32; CHUNK * width];
+    let mut out = vec![0.0f32; CHUNK * width];
+    let mut scratch = Scratch::new();
+    let slots: Vec<i32> = (context - CHUNK..context).map(|s| s as i32).collect();
+    let row_seq = [0; CHUNK];
+    let repeat = 5;
+    let s = best(|| {
+        let a = args(
+            data,
+            &q,
+            &slots,
+            &row_seq,
+            &table,
+            pages_per_seq,
+            head_dim,
+            group,
+        );
+        for _ in 0..repeat {
+            let mut start = 0;
+            while start < CHUNK {
+                let rows = a.tile_from(start, CHUNK);
+                start = rows.end;
+                // SAFETY: the table has a page, and the regions numbers, for every slot.
+                unsafe { tile(machine, &a, 0, rows, &mut scratch, out.as_mut_ptr(), width) };
+            }
+        }
+        std::hint::black_box(&out);
+    });
+    let seen: i32 = slots.iter().map(|s| s + 1).sum();
+    (repeat * seen as usize * width * 4) as f64 / s / 1e9
+}
+
+fn args<'a>(
+    data: &'a Data,
+    q: &'a [f32],
+    slots: &'a [i32],
+    row_seq: &'a [i32],
+    page_table: &'a [i32],
+    pages_per_seq: usize,
+    head_dim: usize,
+    group: usize,
+) -> AttnArgs<'a> {
+    AttnArgs {
+        q: q.as_ptr(),
+        q_stride: group * head_dim,
+        k: data.k.as_ptr().cast(),
+        v: data.v.as_ptr().cast(),
+        k_type: KvType::F16,
+        v_type: KvType::F16,
+        slots,
+        row_seq,
+        page_table,
+        pages_per_seq,
+        n_head: group,
+        n_head_kv: 1,
+        head_dim,
+        scale: 1.0 / (head_dim as f32).sqrt(),
+        window: None,
+    }
+}
