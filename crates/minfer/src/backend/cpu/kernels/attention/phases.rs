@@ -166,7 +166,7 @@ impl<T: Elem> Kernel for Scores<'_, T> {
                 let s = self.scores.add(r * SCORE_STRIDE + b.column);
                 let (ldq, hd) = (self.rows, self.head_dim);
                 let n;
-                if L::REGISTERS >= 32 {
+                if L::WIDE {
                     n = share(self.rows - r, 12);
                     by_rows!(n, dots, 2, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6 7 8 9 10 11 12);
                 } else {
@@ -360,13 +360,13 @@ impl<T: Elem> Kernel for Values<'_, T> {
         for b in self.blocks {
             let mut r = 0;
             while r < self.rows {
-                let most = if L::REGISTERS >= 32 { 7 } else { 6 };
+                let most = if L::WIDE { 7 } else { 6 };
                 let n = share(self.rows - r, if self.rows <= most { most } else { 6 });
                 let p = self.weights.add(r * SCORE_STRIDE + b.column);
                 let mut c = 0;
                 while c < hd {
                     let o = self.o.add(r * hd + c);
-                    if L::REGISTERS >= 32 && c + 4 * LANES <= hd {
+                    if L::WIDE && c + 4 * LANES <= hd {
                         by_rows!(n, sums, 4, (p, b, c, hd, o, first), 1 2 3 4 5 6 7);
                         c += 4 * LANES;
                     } else {
