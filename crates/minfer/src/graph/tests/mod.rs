@@ -8,4 +8,5 @@ mod exporting;
 mod fusion;
 mod memory;
 mod random;
+mod reference;
 mod toy;
