@@ -8,6 +8,7 @@ const ALLOWED: &[&str] = &[
     "crates/minfer/src/lanes/",
     "crates/minfer/src/backend/",
     "crates/minfer/src/gguf/mapping.rs",
+    "crates/minfer/tests/allocations.rs",
     "crates/minfer/tests/gguf/allocs.rs",
 ];
 
