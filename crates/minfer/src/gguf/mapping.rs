@@ -36,14 +36,14 @@ impl Bytes {
             return Err(failed(io::Error::other("it is not a regular file")));
         }
         let file = File::open(path).map_err(failed)?;
-        // SAFETY: the mapping is private and read-only, lives as long as this value, and is handed
-        // out only as `&[u8]` tied to it. That nobody changes the file meanwhile can't be checked.
-        // What is promised: this process never writes through it, every range was checked against
-        // the length at opening, and reading bytes that another process changes gives other
-        // weights, never another address (nothing read from it later is used as a length or an
-        // offset: the header is copied out and checked once). A file that is cut short while it
-        // is mapped ends the process with SIGBUS at the next touch of the missing part. So models
-        // are replaced by renaming a new file over the old name, never by writing into it.
+        // SAFETY: the mapping is read-only, lives as long as this value, and is handed out only as
+        // `&[u8]` tied to it. That nobody changes the file meanwhile can't be checked. What is
+        // promised: this process never writes to it; the header is checked and copied out while
+        // the file is opened, and nothing that is read later serves as a length, an offset or
+        // text: bytes that another process changes after that are other weights, never another
+        // address. A file that is cut short while it is mapped ends the process with SIGBUS at
+        // the next touch of the missing part. So models are replaced by renaming a new file over
+        // the old name, never by writing into it.
         let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
         Ok(Bytes::Mapped(map))
     }
@@ -67,8 +67,8 @@ impl Bytes {
             }
             let advice = memmap2::UncheckedAdvice::DontNeed;
             // SAFETY: the range lies inside the mapping (`get` above). The mapping is of a file,
-            // private, read-only and never written to, so a page that is dropped holds the same
-            // bytes when it comes back: no `&[u8]` sees a change.
+            // read-only and never written to, so a page that is dropped holds the file's bytes
+            // when it comes back: no `&[u8]` sees a change.
             if let Err(e) = unsafe { map.unchecked_advise_range(advice, range.start, len) } {
                 tracing::debug!("madvise(DONTNEED) was refused: {e}");
             }

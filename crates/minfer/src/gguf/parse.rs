@@ -18,7 +18,7 @@ const MAX_HEADER: usize = 128 << 20;
 /// Metadata entries in a file; real ones have under a hundred.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Tensors in a file; a model of 384 unmerged experts and 60 layers has 70 thousand.
-const MAX_TENSORS: u64 = 1 << 20;
+const MAX_TENSORS: u64 = 1 << 18;
 /// Arrays inside arrays in a file.
 const MAX_INNER_ARRAYS: u64 = 1 << 20;
 /// Capacity reserved for a list whose entries have no fixed size; beyond it, it grows as they come.
