@@ -81,17 +81,22 @@ impl Job {
     }
 }
 
+/// What a worker needs to start, on one line: it travels once a region.
+struct Start {
+    /// The region that has been started last.
+    generation: AtomicU64,
+    shutdown: AtomicBool,
+    job: UnsafeCell<Job>,
+}
+
 /// All that the threads share.
 pub(super) struct Shared {
     pub(super) slots: Box<[Slot]>,
-    /// The region that has been started last.
-    generation: Line<AtomicU64>,
+    start: Line<Start>,
     /// How many threads are parked: lets a thread that arrives skip the look for them.
-    pub(super) parked: AtomicUsize,
-    pub(super) shutdown: AtomicBool,
-    pub(super) barriers: AtomicU64,
+    pub(super) parked: Line<AtomicUsize>,
+    barriers: AtomicU64,
     spin: Duration,
-    job: UnsafeCell<Job>,
     /// The first panic of the region: thread and message.
     panic: Mutex<Option<(usize, String)>>,
 }
@@ -107,14 +112,17 @@ struct Broken;
 
 impl Shared {
     pub(super) fn new(n_threads: usize, spin: Duration) -> Shared {
+        let start = Start {
+            generation: AtomicU64::new(0),
+            shutdown: AtomicBool::new(false),
+            job: UnsafeCell::new(Job::nothing()),
+        };
         Shared {
             slots: (0..n_threads).map(|_| Slot::default()).collect(),
-            generation: Line::default(),
-            parked: AtomicUsize::new(0),
-            shutdown: AtomicBool::new(false),
+            start: Line(start),
+            parked: Line::default(),
             barriers: AtomicU64::new(0),
             spin,
-            job: UnsafeCell::new(Job::nothing()),
             panic: Mutex::new(None),
         }
     }
@@ -134,20 +142,25 @@ impl Shared {
     /// No thread is in a region. The job's closure lives until every thread has left the next one.
     pub(super) unsafe fn set_job(&self, job: Job) {
         // SAFETY: by the caller's promise nobody reads it now.
-        unsafe { *self.job.get() = job }
+        unsafe { *self.start.0.job.get() = job }
+    }
+
+    /// Tells the workers to end instead of running the region that is started next.
+    pub(super) fn shut_down(&self) {
+        self.start.0.shutdown.store(true, SeqCst);
     }
 
     /// Starts a region: from now on workers may run the job.
     pub(super) fn start(&self, generation: u64) {
-        self.generation.0.store(generation, SeqCst);
+        self.start.0.generation.store(generation, SeqCst);
         self.wake(START);
     }
 
-    /// Waits, as worker `index`, until region `generation` starts.
-    pub(super) fn wait_start(&self, index: usize, generation: u64) {
-        self.wait(index, START, || {
-            self.generation.0.load(SeqCst) >= generation
-        });
+    /// Waits, as worker `index`, until region `generation` starts; `false` if the pool shuts down.
+    pub(super) fn wait_start(&self, index: usize, generation: u64) -> bool {
+        let start = &self.start.0;
+        self.wait(index, START, || start.generation.load(SeqCst) >= generation);
+        !start.shutdown.load(SeqCst)
     }
 
     /// Runs worker `index`'s share of the job.
@@ -157,7 +170,7 @@ impl Shared {
     pub(super) unsafe fn run_job(&self, index: usize, generation: u64) {
         // SAFETY: the job was set before the region started and is not written while this thread
         // has not left.
-        let job = unsafe { *self.job.get() };
+        let job = unsafe { *self.start.0.job.get() };
         // SAFETY: the closure lives until this thread has left, which is the end of `share`.
         self.share(index, generation, job.loops, |worker| unsafe {
             (job.call)(job.f, worker)
@@ -268,7 +281,7 @@ impl Shared {
             self.slots.iter().map(|s| f(&s.place.0).load(Relaxed)).sum()
         };
         Stats {
-            regions: self.generation.0.load(Relaxed),
+            regions: self.start.0.generation.load(Relaxed),
             barriers: self.barriers.load(Relaxed),
             parks: sum(|p| &p.parks),
             steals: sum(|p| &p.steals),
@@ -286,12 +299,12 @@ impl Shared {
             // The waker makes `ready` true, then looks for parked threads; this thread says that it
             // parks, then looks at `ready`. All four are sequentially consistent: one sees the other.
             place.waits_for.store(on, SeqCst);
-            self.parked.fetch_add(1, SeqCst);
+            self.parked.0.fetch_add(1, SeqCst);
             if !ready() {
                 place.parks.fetch_add(1, Relaxed);
                 std::thread::park();
             }
-            self.parked.fetch_sub(1, SeqCst);
+            self.parked.0.fetch_sub(1, SeqCst);
             place.waits_for.store(0, SeqCst);
         }
     }
@@ -327,7 +340,7 @@ impl Shared {
 
     /// Wakes the threads that are parked waiting for `on`.
     fn wake(&self, on: u32) {
-        if self.parked.load(SeqCst) == 0 {
+        if self.parked.0.load(SeqCst) == 0 {
             return;
         }
         for slot in &self.slots {

@@ -20,7 +20,6 @@ mod worker;
 mod tests;
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -157,7 +156,10 @@ impl ThreadPool {
     /// How many threads are parked now.
     #[cfg(test)]
     fn parked(&self) -> usize {
-        self.shared.parked.load(SeqCst)
+        self.shared
+            .parked
+            .0
+            .load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 
@@ -165,7 +167,7 @@ impl Drop for ThreadPool {
     /// Ends and joins the threads. No region runs now: one would borrow the pool.
     fn drop(&mut self) {
         let generation = lock(&self.region).generation + 1;
-        self.shared.shutdown.store(true, SeqCst);
+        self.shared.shut_down();
         self.shared.start(generation);
         for worker in self.workers.drain(..) {
             // A worker catches every panic of a region, so there is none to pass on.
@@ -179,8 +181,7 @@ fn serve(shared: &Shared, index: usize) {
     let _env = DefaultFloatEnv::enter();
     shared.set_handle(index, std::thread::current());
     for generation in 1.. {
-        shared.wait_start(index, generation);
-        if shared.shutdown.load(SeqCst) {
+        if !shared.wait_start(index, generation) {
             return;
         }
         // SAFETY: this generation has started and this thread has not left it: the job is set,

@@ -8,8 +8,14 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+/// A number of repetitions: Miri, which looks at every access, gets a few.
+const fn times(n: u32) -> u32 {
+    if cfg!(miri) { n / 25 } else { n }
+}
+
 /// Runs `f` and fails the test if it takes longer than `limit`: what must not hang, must not hang CI.
 fn within(limit: Duration, f: impl FnOnce() + Send + 'static) {
+    let limit = if cfg!(miri) { limit * 20 } else { limit };
     let (done, waiting) = mpsc::channel();
     let runner = thread::spawn(move || {
         f();
@@ -66,7 +72,7 @@ fn a_barrier_shows_every_thread_what_all_wrote() {
     for n_threads in [1, 2, 5] {
         let pool = ThreadPool::new(n_threads).unwrap();
         let places = counters(n_threads);
-        for region in 0..50 {
+        for region in 0..times(50) {
             pool.run(|w| {
                 for phase in 1..=20 {
                     places[w.index()].store(region * 100 + phase, Relaxed);
@@ -81,7 +87,10 @@ fn a_barrier_shows_every_thread_what_all_wrote() {
             })
             .unwrap();
         }
-        assert_eq!((pool.stats().regions, pool.stats().barriers), (50, 50 * 40));
+        assert_eq!(
+            (pool.stats().regions, pool.stats().barriers),
+            (times(50).into(), u64::from(times(50)) * 40)
+        );
     }
 }
 
@@ -89,7 +98,7 @@ fn a_barrier_shows_every_thread_what_all_wrote() {
 fn loops_do_every_item_once_under_random_delays() {
     for n_threads in [1, 2, 4] {
         let pool = ThreadPool::new(n_threads).unwrap();
-        for region in 0..200 {
+        for region in 0..times(200) as usize {
             let sizes = [0, 1, n_threads, 37, 500];
             let items: Vec<_> = sizes.iter().map(|&n| counters(n)).collect();
             pool.run(|w| {
@@ -390,7 +399,7 @@ fn callers_on_several_threads_take_turns() {
         thread::scope(|s| {
             for _ in 0..3 {
                 s.spawn(|| {
-                    for _ in 0..100 {
+                    for _ in 0..times(100) {
                         pool.run(|w| {
                             w.barrier();
                             w.for_each(10, 1, |r| {
@@ -402,7 +411,7 @@ fn callers_on_several_threads_take_turns() {
                 });
             }
         });
-        assert_eq!(sum.into_inner(), 300 * 45);
+        assert_eq!(sum.into_inner(), 3 * times(100) as usize * 45);
     });
 }
 
