@@ -1,12 +1,13 @@
 """Reference renderings of chat templates.
 
-Made with: transformers==5.24.0 jinja2==3.1.6 tokenizers==0.23.3 numpy gguf==0.19.0
+packages: transformers==5.24.0 jinja2==3.1.6 tokenizers==0.23.3 numpy==2.4.6 gguf==0.19.0
+
 Templates: vendor/llama.cpp/models/templates of the source package llama-cpp-python==0.3.36,
 and tokenizer.chat_template of the two real models that have one.
 
-    python chat.py DATA_DIR [TEMPLATE_FOLDER [MODEL.gguf=NAME ...]] [--full FILE]
+    python chat.py [DATA_DIR [TEMPLATE_FOLDER [MODEL.gguf=NAME ...]]] [--full FILE]
 
-DATA_DIR is crates/minfer/tests/data/chat. Templates found in TEMPLATE_FOLDER or in the models are
+DATA_DIR is crates/minfer/tests/data/chat where none is given. Templates found in TEMPLATE_FOLDER or in the models are
 copied to DATA_DIR/templates first; then every template there is rendered with every conversation of
 DATA_DIR/conversations.json, and DATA_DIR/renderings.tsv gets one line a rendering:
 template, conversation, then `ok` + bytes + FNV-1a 64 of the text, `raise` + JSON of the message given to
@@ -69,7 +70,8 @@ def main():
         i = args.index("--full")
         full = Path(args[i + 1])
         del args[i:i + 2]
-    data = Path(args[0])
+    default = Path(__file__).resolve().parents[2] / "crates/minfer/tests/data/chat"
+    data = Path(args[0]) if args else default
     if len(args) > 1:
         for f in sorted(Path(args[1]).glob("*.jinja")):
             (data / "templates" / f.name).write_bytes(f.read_bytes())
