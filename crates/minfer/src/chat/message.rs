@@ -189,13 +189,11 @@ fn content(content: &Content, as_parts: bool) -> Value {
 
 fn call(call: &ToolCall, object_arguments: bool) -> Value {
     let mut value = serde_json::to_value(call).unwrap_or(Value::Null);
-    if let (true, Value::String(text)) = (object_arguments, &call.function.arguments) {
-        if let (Ok(object @ Value::Object(_)), Some(slot)) = (
-            serde_json::from_str(text),
-            value.pointer_mut("/function/arguments"),
-        ) {
-            *slot = object;
-        }
+    if let (true, Value::String(text)) = (object_arguments, &call.function.arguments)
+        && let Ok(object @ Value::Object(_)) = serde_json::from_str(text)
+        && let Some(slot) = value.pointer_mut("/function/arguments")
+    {
+        *slot = object;
     }
     value
 }

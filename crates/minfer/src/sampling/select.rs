@@ -1,0 +1,108 @@
+//! Partial selection: the k best of a vocabulary, and the best that reach a mass, without sorting it all.
+
+use std::cmp::Ordering;
+
+use super::Candidate;
+use super::math::LANES;
+
+/// Best first: the higher logit, on ties the lower id. A total order, so every selection has one result.
+pub(super) fn better(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+}
+
+/// Fills `out` with the k best tokens, best first. Tokens at minus infinity are left out. `out` should have room for 3 k + 64.
+pub(super) fn top_k(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
+    out.clear();
+    let room = 3 * k + 3 * LANES;
+    // What is not above the threshold can't be among the k best: k tokens with lower ids are at least as good.
+    let mut threshold = f32::NEG_INFINITY;
+    for (c, chunk) in logits.chunks(LANES).enumerate() {
+        if chunk.iter().fold(0, |n, x| n + i32::from(*x > threshold)) == 0 {
+            continue;
+        }
+        for (i, logit) in chunk.iter().enumerate() {
+            if *logit > threshold {
+                out.push(Candidate {
+                    id: (c * LANES + i) as u32,
+                    logit: *logit,
+                    weight: 0.0,
+                });
+            }
+        }
+        if out.len() >= room {
+            out.select_nth_unstable_by(k - 1, better);
+            out.truncate(k);
+            threshold = out[k - 1].logit;
+        }
+    }
+    out.sort_unstable_by(better);
+    out.truncate(k);
+}
+
+/// Fills `out` with all tokens that are not at minus infinity, in order of their ids.
+pub(super) fn all(logits: &[f32], out: &mut Vec<Candidate>) {
+    out.clear();
+    let finite = logits
+        .iter()
+        .enumerate()
+        .filter(|(_, x)| **x > f32::NEG_INFINITY);
+    out.extend(finite.map(|(i, x)| Candidate {
+        id: i as u32,
+        logit: *x,
+        weight: 0.0,
+    }));
+}
+
+/// Classes of keys: a key's bits without the low ones. For keys >= 0 the order of classes is the order of keys.
+const CLASS_SHIFT: u32 = 19;
+const CLASSES: usize = 1 << (31 - CLASS_SHIFT);
+
+fn class(key: f32) -> usize {
+    ((key.to_bits() & 0x7fff_ffff) >> CLASS_SHIFT) as usize
+}
+
+/// Keeps the candidates with the lowest keys (ties: the lower id) whose weights together satisfy `reached`, which is asked after
+/// each candidate with the sum so far; at least one stays. Sums run class by class, so that only one class is sorted; what is
+/// kept is in no particular order. Keys are >= 0.
+pub(super) fn keep_mass(
+    candidates: &mut Vec<Candidate>,
+    scratch: &mut Scratch,
+    key: impl Fn(&Candidate) -> f32,
+    reached: impl Fn(f64) -> bool,
+) {
+    scratch.mass.clear();
+    scratch.mass.resize(CLASSES, 0.0);
+    for c in candidates.iter() {
+        scratch.mass[class(key(c))] += f64::from(c.weight);
+    }
+    let mut sum = 0.0;
+    let Some(last) = scratch.mass.iter().position(|mass| {
+        let over = reached(sum + mass);
+        sum += if over { 0.0 } else { *mass };
+        over
+    }) else {
+        return;
+    };
+    scratch.edge.clear();
+    scratch
+        .edge
+        .extend(candidates.iter().filter(|c| class(key(c)) == last));
+    candidates.retain(|c| class(key(c)) < last);
+    scratch
+        .edge
+        .sort_unstable_by(|a, b| key(a).total_cmp(&key(b)).then(a.id.cmp(&b.id)));
+    for c in &scratch.edge {
+        candidates.push(*c);
+        sum += f64::from(c.weight);
+        if reached(sum) {
+            break;
+        }
+    }
+}
+
+/// Memory that `keep_mass` uses again and again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scratch {
+    mass: Vec<f64>,
+    edge: Vec<Candidate>,
+}
