@@ -237,6 +237,14 @@ fn append(
 
 /// Checks size and SHA-256, where known.
 fn verify(remote: &Remote<'_>, part: &Path) -> Result<(), HubError> {
+    let got = length(part);
+    if let Some(want) = remote.size.filter(|want| *want != got) {
+        let why = format!("{got} bytes came, not {want}");
+        return Err(HubError::Network {
+            url: remote.url.clone(),
+            why,
+        });
+    }
     let Some(want) = remote.sha256 else {
         return Ok(());
     };

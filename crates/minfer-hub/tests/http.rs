@@ -403,3 +403,26 @@ fn a_repository_that_is_not_there() {
         .to_string();
     assert!(text.contains("no model file"), "{text}");
 }
+
+/// A hub that states no checksum: sizes are checked, and nothing is resumed.
+#[test]
+fn without_a_checksum_the_size_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(|n, request| match request.path.starts_with("/api/") {
+        true => {
+            let entry = serde_json::json!({ "rfilename": "m.gguf", "size": 1000 });
+            let list = serde_json::json!({ "siblings": [entry] });
+            Answer::Bytes(list.to_string().into_bytes())
+        }
+        false if n < 2 => Answer::Bytes(bytes(1001)),
+        false => Answer::Bytes(bytes(1000)),
+    });
+    std::fs::create_dir_all(dir.path().join("hf/o/r")).unwrap();
+    std::fs::write(dir.path().join("hf/o/r/m.gguf.part"), vec![7; 10]).unwrap();
+    let hub = hub(dir.path(), &server);
+    let text = hub.resolve("hf:o/r", &mut Silent).unwrap_err().to_string();
+    assert!(text.contains("1001 bytes came, not 1000"), "{text}");
+    let path = hub.resolve("hf:o/r", &mut Silent).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), bytes(1000));
+    assert!(server.requests().iter().all(|r| r.range.is_none()));
+}
