@@ -98,6 +98,22 @@ fn mixtures() -> Vec<(&'static str, Vec<TestBackend>)> {
             ],
         ),
         (
+            "norms, additions, the rest: one output goes to two others",
+            vec![
+                TestBackend::plain(Claims {
+                    node: |n| matches!(n.op, Op::RmsNorm(_)),
+                    weight: |w| w.usage == WeightUse::Vector,
+                    ..all()
+                }),
+                TestBackend::foreign(Claims {
+                    node: |n| matches!(n.op, Op::Add),
+                    weight: |_| false,
+                    ..all()
+                }),
+                TestBackend::foreign(all()),
+            ],
+        ),
+        (
             "foreign without attention, plain",
             vec![
                 TestBackend::foreign(no_attention),
@@ -138,6 +154,13 @@ fn every_mixture_of_backends_computes_the_same() {
             assert_eq!(ran.count(), logs.len(), "{name}: every backend took part");
         }
     }
+}
+
+#[test]
+fn a_scheduler_can_live_on_the_engine_s_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Scheduler>();
+    is_send::<GraphError>();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::backends::{ALL_FUSED, Claims, TestBackend};
 use super::random::random_graph;
-use super::toy::{Batch, Toy, params};
+use super::toy::{Batch, Random, Toy, params, weight};
 use crate::graph::reference::{Decoded, Reference, decode_f32};
 use crate::graph::*;
 use proptest::prelude::*;
@@ -155,6 +155,38 @@ fn what_others_read_is_not_fused_away() {
         "input", "get_rows", "matmul", "act", "mul", "add", "matmul", "add", "mul",
     ];
     assert_eq!(ops, want);
+}
+
+#[test]
+fn a_norm_of_parts_of_a_row_stays_a_node() {
+    let (mut weights, mut random) = (WeightSet::new(), Random(3));
+    let mut made =
+        |name, dims: &[usize], usage| weight(&mut weights, &mut random, name, dims, usage);
+    let table = made("table", &[16, 4], WeightUse::Table);
+    let head = made("head", &[16, 16], WeightUse::Matrix);
+    let mut graphs = Vec::new();
+    for group in [8, 16] {
+        let norm = Norm {
+            weight: made("norm", &[group], WeightUse::Vector),
+            eps: 1e-5,
+            group,
+        };
+        let mut b = Builder::new(params(1, 1, true));
+        let ids = b.input(Input::TokenIds);
+        let x = b.get_rows("x", table, ids, 16);
+        let x = b.rms_norm("norm", x, norm);
+        let part = MatPart {
+            weight: head,
+            bias: None,
+            rows: 16,
+        };
+        let x = b.matmul("head", x, part);
+        graphs.push((group, b.finish(x)));
+    }
+    for (group, graph) in graphs {
+        let graph = fused(&weights, &graph, Claims::everything());
+        assert_eq!(matmul(&graph, "head").norm.is_some(), group == 16);
+    }
 }
 
 #[test]
