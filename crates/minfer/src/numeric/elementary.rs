@@ -150,7 +150,7 @@ pub fn powf(base: f64, y: f64) -> f64 {
     if y == 0.0 {
         return 1.0;
     }
-    if !(base >= f64::MIN_POSITIVE && base < f64::INFINITY) || y.is_nan() {
+    if !(f64::MIN_POSITIVE..f64::INFINITY).contains(&base) || y.is_nan() {
         return f64::NAN;
     }
     let (hi, lo) = ln_pair(base);

@@ -142,8 +142,8 @@ impl World {
 
     fn full(shape: Shape, lens: &[usize], seed: u64) -> World {
         let mut w = World::new(shape, lens, seed);
-        for s in 0..lens.len() {
-            w.store(Machine::detect(), s, 0..lens[s]);
+        for (s, len) in lens.iter().enumerate() {
+            w.store(Machine::detect(), s, 0..*len);
         }
         w
     }
@@ -439,8 +439,8 @@ fn an_underflow_to_negative_zero_leaves_no_trace() {
     w.values[0][2 * width..].fill(1.0);
     // Slot 0 weighs more, so that slot 1's product is less than half of the smallest number.
     let q = rows(&shape, &[(0, 1)]).q;
-    w.keys[0][0] = 4.0 * q[0].signum();
-    w.keys[0][shape.head_dim] = 4.0 * q[shape.n_head / 2 * shape.head_dim].signum();
+    w.keys[0][0] = 100.0 * q[0].signum();
+    w.keys[0][shape.head_dim] = 100.0 * q[shape.n_head / 2 * shape.head_dim].signum();
     w.store(m, 0, 0..3);
     let alone = prefill(m, &w, &[(0, 1)], usize::MAX);
     let beside = prefill(m, &w, &[(0, 1), (0, 2)], usize::MAX);
