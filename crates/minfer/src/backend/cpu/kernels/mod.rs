@@ -5,6 +5,7 @@ pub mod elementwise;
 pub mod kv;
 pub mod matmul;
 pub mod norm;
+pub mod probe;
 pub mod rope;
 mod tail;
 #[cfg(test)]

@@ -149,6 +149,23 @@ pub unsafe fn matmul_strips(
     job.start(machine, scratch);
 }
 
+/// out[token][row] = w[row] . x[token], all of it on this thread; `out` is `[tokens][rows]`.
+///
+/// # Panics
+/// As for [`matmul_strips`].
+pub fn matmul(
+    machine: Machine,
+    w: &PackedMatrix,
+    acts: &ActTiles,
+    out: &mut [f32],
+    scratch: &mut Scratch,
+) {
+    let (strips, rows) = (0..w.layout().strips(), w.layout().rows);
+    let out = SharedRows::new(out, rows);
+    // SAFETY: `out` is borrowed mutably and nothing else is written.
+    unsafe { matmul_strips(machine, w, strips, acts, &Epilogue::default(), out, scratch) }
+}
+
 /// out[token][row] = glu(gate[row] . x[token]) * (up[row] . x[token]) for the rows of `strips` and all columns.
 ///
 /// # Safety
@@ -421,10 +438,10 @@ unsafe fn direct_product<L: Lanes>(
         let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, out };
         if L::WIDE {
             match n {
-                8 => args.call::<L, F, 1, 8>(),
-                4 => args.call::<L, F, 1, 4>(),
-                2 => args.call::<L, F, 1, 2>(),
-                _ => args.call::<L, F, 1, 1>(),
+                8 => args.call::<L, F, 1, 8, 8>(),
+                4 => args.call::<L, F, 1, 4, 4>(),
+                2 => args.call::<L, F, 1, 2, 2>(),
+                _ => args.call::<L, F, 1, 1, 1>(),
             }
         } else {
             args.call_narrow::<L, F>(n)
@@ -446,10 +463,11 @@ unsafe fn panel_product<L: Lanes>(
         let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, out };
         if L::WIDE {
             match n {
-                6 => args.call::<L, P, 2, 6>(),
-                4 => args.call::<L, P, 2, 4>(),
-                2 => args.call::<L, P, 2, 2>(),
-                _ => args.call::<L, P, 2, 1>(),
+                12 if F::HALF => args.parts::<L, P, 2, 4, 12>(),
+                12 => args.parts::<L, P, 2, 6, 12>(),
+                4 => args.call::<L, P, 2, 4, 4>(),
+                2 => args.call::<L, P, 2, 2, 2>(),
+                _ => args.call::<L, P, 2, 1, 1>(),
             }
         } else {
             args.call_narrow::<L, P>(n)
@@ -467,32 +485,44 @@ struct Operands {
 }
 
 impl Operands {
+    /// N columns of a tile of W.
     #[inline(always)]
-    unsafe fn call<L: Lanes, F: Format, const R: usize, const N: usize>(self) {
-        let Operands {
+    unsafe fn call<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(&self) {
+        let &Operands {
             strips,
             stride,
             superblocks,
             acts,
             out,
         } = self;
-        L::call(Product::<F, R, N> {
+        let format = PhantomData;
+        L::call(Product::<F, R, N, W> {
             strips,
             stride,
             superblocks,
             acts,
             out,
-            format: PhantomData,
+            format,
         })
+    }
+
+    /// A tile of W columns, N at a time: as many as the format's sums leave registers for.
+    #[inline(always)]
+    unsafe fn parts<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(mut self) {
+        for _ in 0..W / N {
+            self.call::<L, F, R, N, W>();
+            self.acts = self.acts.add(4 * N);
+            self.out = self.out.add(LANES * R * N);
+        }
     }
 
     /// The widths of machines with half the registers.
     #[inline(always)]
-    unsafe fn call_narrow<L: Lanes, F: Format>(self, n: usize) {
+    unsafe fn call_narrow<L: Lanes, F: Format>(&self, n: usize) {
         match n {
-            3 => self.call::<L, F, 1, 3>(),
-            2 => self.call::<L, F, 1, 2>(),
-            _ => self.call::<L, F, 1, 1>(),
+            3 => self.call::<L, F, 1, 3, 3>(),
+            2 => self.call::<L, F, 1, 2, 2>(),
+            _ => self.call::<L, F, 1, 1, 1>(),
         }
     }
 }

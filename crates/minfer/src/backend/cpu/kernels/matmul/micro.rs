@@ -19,12 +19,13 @@ use crate::lanes::{Kernel, LANES, Lanes};
 /// confuses the hardware prefetcher, so this is what makes K-quants reach the memory's bandwidth.
 const AHEAD: usize = 6144;
 
-/// Products of R strips with the N columns of a tile, written as `[N][16 R]` f32.
+/// Products of R strips with N neighbouring columns of a tile of W, written as `[N][16 R]` f32.
 ///
 /// # Safety
 /// `strips` points to R strips of `superblocks` superblocks, `stride` bytes apart (they may be the same
-/// strip); `acts` to a tile of N columns and as many blocks; `out` to 16 R N values.
-pub struct Product<F, const R: usize, const N: usize> {
+/// strip); `acts` to the first of the columns (4 bytes a column) in a tile of W columns and as many
+/// blocks; `out` to 16 R N values.
+pub struct Product<F, const R: usize, const N: usize, const W: usize> {
     pub strips: *const u8,
     pub stride: usize,
     pub superblocks: usize,
@@ -33,7 +34,7 @@ pub struct Product<F, const R: usize, const N: usize> {
     pub format: PhantomData<F>,
 }
 
-impl<F: Format, const R: usize, const N: usize> Kernel for Product<F, R, N> {
+impl<F: Format, const R: usize, const N: usize, const W: usize> Kernel for Product<F, R, N, W> {
     type Output = ();
 
     #[inline(always)]
@@ -55,9 +56,9 @@ impl<F: Format, const R: usize, const N: usize> Kernel for Product<F, R, N> {
                     acts: a,
                     b,
                 };
-                let t = block::<L, F, R, N>(&at, &heads);
-                accumulate::<L, F, R, N>(&at, &heads, t, &mut acc);
-                a = a.add(TilePlaces::new(N).bytes);
+                let t = block::<L, F, R, N, W>(&at, &heads);
+                accumulate::<L, F, R, N, W>(&at, &heads, t, &mut acc);
+                a = a.add(TilePlaces::new(W).bytes);
             }
             p = p.add(F::BYTES);
         }
@@ -93,7 +94,7 @@ unsafe fn prefetch<L: Lanes, F: Format>(p: *const u8, b: usize) {
 
 /// t of one block: integer sums times the weights' scales.
 #[inline(always)]
-unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize>(
+unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(
     at: &At,
     heads: &Heads<R>,
 ) -> [[L::F; N]; R] {
@@ -102,7 +103,7 @@ unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize>(
     let per_half = 8 / halves;
     let mut t = [[L::f_zero(); N]; R];
     for h in 0..halves {
-        let mut sums = start::<L, F, R, N>(at.acts, h);
+        let mut sums = start::<L, F, R, N, W>(at.acts, h);
         for step in 0..per_half {
             let j = h * per_half + step;
             let mut w = [F::codes::<L>(at.strips, at.b, j); R];
@@ -110,7 +111,7 @@ unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize>(
                 w[r] = F::codes::<L>(at.strips.add(r * at.stride), at.b, j);
             }
             for c in 0..N {
-                let a = *q.add(j * N + c);
+                let a = *q.add(j * W + c);
                 for r in 0..R {
                     sums[r][c] = L::d_step(F::BITS, sums[r][c], w[r], a);
                 }
@@ -141,7 +142,7 @@ unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize>(
 
 /// Accumulators that start at -zero * (sum of the block's, or of half h's, activations).
 #[inline(always)]
-unsafe fn start<L: Lanes, F: Format, const R: usize, const N: usize>(
+unsafe fn start<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(
     acts: *const u8,
     h: usize,
 ) -> [[L::D; N]; R] {
@@ -152,7 +153,7 @@ unsafe fn start<L: Lanes, F: Format, const R: usize, const N: usize>(
     if L::SIGNED8 && F::BITS == 8 {
         return sums;
     }
-    let places = TilePlaces::new(N);
+    let places = TilePlaces::new(W);
     let from = if F::HALF {
         places.half_sums[h]
     } else {
@@ -170,13 +171,13 @@ unsafe fn start<L: Lanes, F: Format, const R: usize, const N: usize>(
 
 /// acc = fma(t, da, acc), then acc = fma(min, da * sum, acc).
 #[inline(always)]
-unsafe fn accumulate<L: Lanes, F: Format, const R: usize, const N: usize>(
+unsafe fn accumulate<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(
     at: &At,
     heads: &Heads<R>,
     t: [[L::F; N]; R],
     acc: &mut [[L::F; N]; R],
 ) {
-    let places = TilePlaces::new(N);
+    let places = TilePlaces::new(W);
     let scales = at.acts.add(places.scale).cast::<f32>();
     for c in 0..N {
         let da = L::f_set1(*scales.add(c));

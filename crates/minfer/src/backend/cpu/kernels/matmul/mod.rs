@@ -1,7 +1,7 @@
 //! Matrix products with packed weights.
 //!
-//! Activations are written into [`ActTiles`] once ([`quantize`], [`interleave`]) and multiplied with any
-//! number of matrices ([`matmul_strips`], [`glu_strips`]). Values are those of `numeric::dot_quantized` and
+//! Activations are written into [`ActTiles`] once ([`quantize`], [`interleave`]; [`fill`] on one thread) and
+//! multiplied with any number of matrices ([`matmul_strips`], [`glu_strips`]; [`matmul`] on one thread). Values are those of `numeric::dot_quantized` and
 //! `numeric::dot_float`, bit for bit, for every machine, number of columns and split.
 
 mod driver;
@@ -13,6 +13,6 @@ mod quantize;
 mod tests;
 mod tiles;
 
-pub use driver::{Epilogue, Glu, Scratch, SharedRows, glu_strips, matmul_strips};
-pub use quantize::{Norm, Rows, interleave, quantize};
+pub use driver::{Epilogue, Glu, Scratch, SharedRows, glu_strips, matmul, matmul_strips};
+pub use quantize::{Norm, Rows, fill, interleave, quantize};
 pub use tiles::{ActKind, ActTiles};

@@ -36,6 +36,21 @@ pub struct Norm<'a> {
     pub weight: &'a [f32],
 }
 
+/// Writes all columns of `tiles`, on this thread.
+///
+/// # Panics
+/// If a slice is too short.
+pub fn fill(machine: Machine, tiles: &mut ActTiles, rows: Rows<'_>, norm: Option<Norm<'_>>) {
+    let blocks = 0..tiles.blocks();
+    // SAFETY: `tiles` is borrowed mutably.
+    unsafe {
+        match tiles.kind() {
+            ActKind::Q8 => quantize(machine, tiles, rows, norm, blocks),
+            ActKind::F32 => interleave(tiles, rows, norm, blocks),
+        }
+    }
+}
+
 /// Quantizes k-blocks `blocks` of all columns into `tiles`. Threads should share the blocks, never the
 /// columns of a tile: those lie in the same cache lines.
 ///

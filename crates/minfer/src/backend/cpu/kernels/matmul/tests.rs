@@ -99,9 +99,9 @@ fn shapes(ty: GgmlType) -> Vec<(usize, usize)> {
 fn check_products(ty: GgmlType) {
     for (i, (rows, k)) in shapes(ty).into_iter().enumerate() {
         let m = matrix(ty, rows, k, i as u64 + 3);
-        let most = activations(40, k, 17);
+        let most = activations(43, k, 17);
         let want = reference(&m, &most);
-        for tokens in (1..=13).chain([17, 23, 40]) {
+        for tokens in (1..=13).chain([17, 23, 32, 33, 43]) {
             let x = &most[..tokens * k];
             for machine in machines() {
                 let t = tiles(machine, ty, x, k, None);

@@ -68,9 +68,11 @@ pub struct Tile {
     pub(super) offset: usize,
 }
 
-/// Up to this many columns, products read packed strips directly; with more, unpacking strips into panels
-/// pays.
-const DIRECT: usize = 16;
+/// Up to how many columns products read packed strips directly; with more, unpacking strips into panels
+/// pays (measured by the example `bench_kernels`).
+fn direct_columns(machine: Machine) -> usize {
+    if machine.isa() == Isa::Avx512 { 32 } else { 8 }
+}
 
 /// All columns of one matrix of activations, in tiles whose widths the machine likes.
 ///
@@ -81,6 +83,7 @@ pub struct ActTiles {
     kind: ActKind,
     tokens: usize,
     k: usize,
+    direct: bool,
     tiles: Vec<Tile>,
     data: AlignedBuffer,
 }
@@ -93,6 +96,7 @@ impl ActTiles {
             kind,
             tokens: 0,
             k: 0,
+            direct: true,
             tiles,
             data: AlignedBuffer::zeroed(0),
         }
@@ -109,10 +113,11 @@ impl ActTiles {
             "{k} activations are no whole blocks of 32"
         );
         (self.kind, self.tokens, self.k) = (kind, tokens, k);
+        self.direct = tokens <= direct_columns(machine);
         self.tiles.clear();
         let (mut first, mut offset) = (0, 0);
         while first < tokens {
-            let widths = widths(machine, kind, tokens <= DIRECT);
+            let widths = widths(machine, kind, self.direct);
             let left = tokens - first;
             let width = widths.iter().copied().find(|w| *w <= left).unwrap_or(1);
             self.tiles.push(Tile {
@@ -163,7 +168,7 @@ impl ActTiles {
 
     /// Whether products read packed strips directly.
     pub(super) fn direct(&self) -> bool {
-        self.tokens <= DIRECT
+        self.direct
     }
 
     /// Where `tile` begins.
@@ -211,11 +216,12 @@ impl Default for ActTiles {
 }
 
 /// Widths of tiles for a machine, greatest first; each is an instance of the kernels, so they are few.
-/// AVX-512 holds 2 x 6 sums of 16 lanes beside its operands; the others half as much.
+/// AVX-512 holds 1 x 8 or 2 x 6 sums of 16 lanes beside its operands (12 columns are computed in parts);
+/// the others hold about half as much.
 fn widths(machine: Machine, kind: ActKind, direct: bool) -> &'static [usize] {
     match (machine.isa(), kind, direct) {
         (Isa::Avx512, ActKind::Q8, true) => &[8, 4, 2, 1],
-        (Isa::Avx512, ActKind::Q8, false) => &[6, 4, 2, 1],
+        (Isa::Avx512, ActKind::Q8, false) => &[12, 4, 2, 1],
         (Isa::Avx512, ActKind::F32, _) => &[12, 4, 2, 1],
         (_, ActKind::Q8, _) => &[3, 2, 1],
         (_, ActKind::F32, _) => &[2, 1],

@@ -1,0 +1,131 @@
+//! What the machine can do at best, measured: products and bandwidth are judged as fractions of it.
+
+// The kernels below use local arrays and the slices they are given only.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use crate::lanes::{Kernel, LANES, Lanes, Machine, kernel};
+
+/// Independent sums of the peak loop: enough to hide the instruction's latency, few enough for registers.
+const SUMS: usize = 12;
+const SUMS_NARROW: usize = 4;
+
+/// Integer dot product operations a second (a multiplication and an addition are two) of one thread, with
+/// operands in registers or the first cache: the best of runs that take about `time` together.
+pub fn int8_peak(machine: Machine, time: Duration) -> f64 {
+    const STEPS: usize = 8 * 4000;
+    let start = Instant::now();
+    let mut best = 0.0f64;
+    while start.elapsed() < time {
+        let run = Instant::now();
+        // SAFETY: the kernel reads its own array only.
+        let sums = unsafe { machine.run(Peak { steps: STEPS }) };
+        let ops = (2 * 64 * sums * STEPS) as f64;
+        best = best.max(ops / run.elapsed().as_secs_f64());
+    }
+    best
+}
+
+struct Peak {
+    steps: usize,
+}
+
+impl Kernel for Peak {
+    /// How many sums were made in each step.
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) -> usize {
+        if L::WIDE {
+            peak::<L, SUMS>(self.steps)
+        } else {
+            peak::<L, SUMS_NARROW>(self.steps)
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn peak<L: Lanes, const N: usize>(steps: usize) -> usize {
+    let weights = black_box([[3u8; 64]; N]);
+    let mut a = black_box(0x0102_0304);
+    let mut sums = [L::d_new(L::i_set1(0)); N];
+    for _ in 0..steps / 8 {
+        for _ in 0..8 {
+            a = (a + 0x0101_0101) & 0x3f3f_3f3f;
+            let mut i = 0;
+            while i < N {
+                sums[i] = L::d_step(4, sums[i], L::b_load(weights[i].as_ptr()), a);
+                i += 1;
+            }
+        }
+        let mut i = 0;
+        while i < N {
+            sums[i] = L::d_flush(sums[i]);
+            i += 1;
+        }
+    }
+    let mut i = 0;
+    while i < N {
+        black_box(L::i_hsum(L::d_end(sums[i])));
+        i += 1;
+    }
+    N
+}
+
+/// Bytes a second that one thread reads from `bytes`, which should be larger than the caches: the best of
+/// a plain and a prefetching loop, each run `rounds` times.
+pub fn read_bandwidth(machine: Machine, bytes: &[u8], rounds: usize) -> f64 {
+    let mut best = 0.0f64;
+    for round in 0..2 * rounds {
+        let run = Instant::now();
+        // SAFETY: the kernel reads the slice only.
+        black_box(unsafe { read(machine, bytes, round % 2 == 1) });
+        best = best.max(bytes.len() as f64 / run.elapsed().as_secs_f64());
+    }
+    best
+}
+
+kernel! {
+    /// Adds up all whole 512 bytes of the slice.
+    unsafe fn read<L>(bytes: &[u8], prefetch: bool) -> i32 {
+        const STEP: usize = 8 * 4 * LANES;
+        let mut sums = [L::i_set1(0); 8];
+        for chunk in bytes.chunks_exact(STEP) {
+            let p = chunk.as_ptr();
+            let mut i = 0;
+            while i < 8 {
+                if prefetch {
+                    L::prefetch(p.wrapping_add(8192 + 64 * i));
+                }
+                sums[i] = L::i_add(sums[i], L::i_load(p.add(64 * i).cast()));
+                i += 1;
+            }
+        }
+        let mut all = sums[0];
+        let mut i = 1;
+        while i < 8 {
+            all = L::i_add(all, sums[i]);
+            i += 1;
+        }
+        L::i_hsum(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_has_a_peak_and_a_bandwidth() {
+        let bytes = vec![1u8; 1 << 20];
+        for m in Machine::available() {
+            assert!(int8_peak(m, Duration::from_millis(1)) > 1e6, "{}", m.name());
+            assert!(read_bandwidth(m, &bytes, 1) > 1e6, "{}", m.name());
+            // SAFETY: the kernel reads the slice only.
+            let sum = unsafe { read(m, &bytes, true) };
+            assert_eq!(sum, 0x0101_0101i32.wrapping_mul(1 << 18), "{}", m.name());
+        }
+    }
+}
