@@ -1,10 +1,10 @@
 """Reference values of the sampler chain: what llama.cpp keeps, and with which probabilities.
 
-Made with: llama-cpp-python==0.3.36 numpy==2.4.6
+packages: llama-cpp-python==0.3.36 numpy==2.4.6
 
-    python sampling.py DATA_DIR
+    python sampling.py [DATA_DIR]
 
-DATA_DIR is crates/minfer/tests/data/sampling. Writes chain.json: random logits (a vector a scale), and for each setting the
+DATA_DIR is crates/minfer/tests/data/sampling where none is given. Writes chain.json: random logits (a vector a scale), and for each setting the
 token ids and probabilities (rounded to 7 digits) left after penalties, top-k, typical, top-p, min-p and temperature. A case
 whose cut lies so near a candidate that rounding decides is left out: it is tried with p a little lower and higher.
 """
@@ -73,7 +73,9 @@ def main():
             cases.append({"vector": len(vectors) - 1, **{k: s[k] for k in KEYS},
                           "ids": [i for i, _ in kept], "p": [float(f"{p:.7g}") for _, p in kept]})
     print(len(cases), "cases of", 3 * len(SETTINGS))
-    Path(sys.argv[1], "chain.json").write_text(json.dumps({"vectors": vectors, "cases": cases}, separators=(",", ":")))
+    default = Path(__file__).resolve().parents[2] / "crates/minfer/tests/data/sampling"
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    Path(data, "chain.json").write_text(json.dumps({"vectors": vectors, "cases": cases}, separators=(",", ":")))
 
 
 main()
