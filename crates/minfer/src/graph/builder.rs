@@ -52,12 +52,6 @@ impl Builder {
         self.graph
     }
 
-    /// Nodes so far.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.graph.nodes.len()
-    }
-
     /// Shape of a node's output.
     pub fn shape(&self, id: NodeId) -> Shape {
         self.graph.node(id).shape

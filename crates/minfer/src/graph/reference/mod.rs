@@ -12,8 +12,8 @@ mod rope;
 use std::collections::HashMap;
 
 use super::{
-    Activation, BatchInputs, DType, Graph, Input, KvPart, KvType, MatMul, Node, Norm, Op, PAGE,
-    Weight, WeightId, WeightSet,
+    Activation, BatchInputs, Graph, Input, KvPart, KvType, MatMul, Node, Norm, Op, PAGE, Weight,
+    WeightId, WeightSet,
 };
 
 /// A dense matrix of f64.
@@ -140,11 +140,11 @@ impl Reference {
             let value = match node.op {
                 Op::Input(input) => input_value(input, inputs, context.pages_per_seq),
                 Op::KvStore { layer, part, .. } => {
-                    let (ty, rows) = match part {
-                        KvPart::K => (context.type_k, context.pages_full),
-                        KvPart::V => (context.type_v, context.pages_full),
+                    let ty = match part {
+                        KvPart::K => context.type_k,
+                        KvPart::V => context.type_v,
                     };
-                    let rows = rows.max(context.pages_windowed) * PAGE;
+                    let rows = context.pages_full.max(context.pages_windowed) * PAGE;
                     let region = self
                         .kv
                         .entry((layer, part))
@@ -228,11 +228,6 @@ pub fn round_to(ty: KvType, v: f64) -> f64 {
         KvType::F32 => f64::from(v as f32),
         KvType::F16 => f64::from(half::f16::from_f32(v as f32)),
     }
-}
-
-/// Whether the value of a node of this type is numbers that can be compared.
-pub fn comparable(dtype: DType) -> bool {
-    dtype != DType::Kv
 }
 
 fn map(x: &Matrix, f: impl Fn(f64) -> f64) -> Matrix {

@@ -327,7 +327,7 @@ proptest! {
 
     #[test]
     fn random_graphs_on_two_backends(seed: u64, fuse: bool, swap: bool) {
-        let (weights, mut graph) = random_graph(seed, 40);
+        let (weights, mut graph) = random_graph(seed, 20);
         graph.params.context.fuse = fuse;
         let claims = Claims {
             node: |n| n.layer == Some(0),

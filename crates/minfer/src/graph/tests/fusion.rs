@@ -241,7 +241,7 @@ proptest! {
 
     #[test]
     fn fusing_random_graphs_keeps_every_value(seed: u64, mask in 0u32..32) {
-        let (weights, graph) = random_graph(seed, 40);
+        let (weights, graph) = random_graph(seed, 20);
         let kinds: Vec<FusedKind> = ALL_FUSED
             .into_iter()
             .enumerate()

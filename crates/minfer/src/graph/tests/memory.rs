@@ -299,7 +299,7 @@ proptest! {
 
     #[test]
     fn no_random_graph_overwrites_what_is_alive(seed: u64, fuse: bool) {
-        let (weights, mut graph) = random_graph(seed, 50);
+        let (weights, mut graph) = random_graph(seed, 20);
         graph.params.context.fuse = fuse;
         let even = Claims { node: |n| n.layer == Some(0), ..Claims::everything() };
         let claims = vec![even, Claims::everything()];

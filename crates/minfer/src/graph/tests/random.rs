@@ -5,9 +5,9 @@ use crate::graph::*;
 
 const WIDTH: usize = 8;
 
-/// A graph of about `size` nodes and its weights. Nodes lie in layers 0 to 2 at random, so that
+/// A graph grown in `steps` (one to seven nodes each) and its weights. Nodes lie in layers 0 to 2 at random, so that
 /// tests can place one layer apart; a weight's name starts with its layer, as in `0.norm`.
-pub fn random_graph(seed: u64, size: usize) -> (WeightSet, Graph) {
+pub fn random_graph(seed: u64, steps: usize) -> (WeightSet, Graph) {
     let params = GraphParams {
         n_tokens: 4,
         n_out: 4,
@@ -24,7 +24,7 @@ pub fn random_graph(seed: u64, size: usize) -> (WeightSet, Graph) {
     let table = maker.weight("table", &[WIDTH, 23], WeightUse::Table);
     let ids = maker.b.input(Input::TokenIds);
     let mut alive = vec![maker.b.get_rows("start", table, ids, WIDTH)];
-    while maker.b.len() < size {
+    for _ in 0..steps {
         maker.layer = maker.random.below(3);
         maker.b.set_layer(Some(maker.layer));
         let made = maker.grow(&alive);
