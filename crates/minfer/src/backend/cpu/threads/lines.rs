@@ -344,10 +344,10 @@ impl Shared {
             return;
         }
         for slot in &self.slots {
-            if slot.place.0.waits_for.load(SeqCst) == on {
-                if let Some(thread) = &*lock(&slot.handle) {
-                    thread.unpark();
-                }
+            if slot.place.0.waits_for.load(SeqCst) == on
+                && let Some(thread) = &*lock(&slot.handle)
+            {
+                thread.unpark();
             }
         }
     }
