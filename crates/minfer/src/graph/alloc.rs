@@ -281,11 +281,10 @@ impl<'a> Planner<'a> {
     /// Gives the buffer of `root` back if it was read for the last time at node `now`.
     fn release(&mut self, root: NodeId, backend: BackendId, now: usize) {
         let half = self.half(backend);
-        if half.last[root.index()] <= now {
-            if let Some(slot) = half.owned[root.index()].take() {
-                half.free.push(slot);
-            }
+        if half.last[root.index()] > now {
+            return;
         }
+        half.free.extend(half.owned[root.index()].take());
     }
 
     fn finish(self) -> Plan {
