@@ -1,3 +1,56 @@
 //! The `minfer` command.
+//!
+//! Exit codes: 0 done (also when the reader of our output has gone away), 1 a user's or model's
+//! error, 2 wrong usage, 130 interrupted. Answers go to stdout, everything else to stderr.
 
-fn main() {}
+mod args;
+mod commands;
+mod models;
+mod output;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use output::Failure;
+
+fn main() {
+    let cli = Cli::parse_from(args::with_default_command(std::env::args_os().collect()));
+    start_logging();
+    // What was said is flushed token by token, so there is nothing to save here.
+    if let Err(e) = ctrlc::set_handler(|| std::process::exit(130)) {
+        tracing::warn!("interrupts are not handled: {e}");
+    }
+    let result = match cli.command {
+        Command::Run(a) => commands::run::run(a),
+        Command::Pull(a) => commands::pull::pull(&a),
+        Command::List(a) => commands::pull::list(&a),
+        Command::Inspect(a) => commands::inspect::inspect(&a),
+        Command::Tokenize(a) => commands::tokenize::tokenize(&a),
+        Command::Graph(a) => commands::graph::graph(&a),
+        Command::Logits(a) => commands::logits::logits(&a),
+        Command::Bench(a) => commands::bench::bench(&a),
+    };
+    match result {
+        Ok(()) | Err(Failure::ClosedPipe) => {}
+        Err(Failure::Usage(message)) => {
+            eprintln!("error: {message}");
+            std::process::exit(2);
+        }
+        Err(Failure::Error(message)) => {
+            eprintln!("error: {message}");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Warnings to stderr; `MINFER_LOG` (as `RUST_LOG`) shows more.
+fn start_logging() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("MINFER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+}

@@ -25,3 +25,7 @@ pub mod models;
 pub mod kv;
 
 pub mod engine;
+
+mod error;
+
+pub use error::Error;

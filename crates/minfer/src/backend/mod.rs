@@ -1,3 +1,6 @@
 //! Backends: the registry and one folder a device.
 
 pub mod cpu;
+mod registry;
+
+pub use registry::{RegistryError, create};

@@ -109,6 +109,15 @@ pub(super) struct Shape {
 }
 
 impl RenderRequest {
+    /// A conversation that the assistant is to go on with.
+    pub fn new(messages: Vec<Message>) -> RenderRequest {
+        RenderRequest {
+            messages,
+            add_generation_prompt: true,
+            ..RenderRequest::default()
+        }
+    }
+
     /// The messages as templates see them: null fields dropped, reasoning under its two names (as transformers does).
     pub(super) fn shaped(&self, shape: Shape) -> Vec<Value> {
         self.messages.iter().map(|m| shaped(m, shape)).collect()

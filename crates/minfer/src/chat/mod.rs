@@ -26,9 +26,10 @@ mod golden_tests;
 #[cfg(test)]
 mod tests;
 
+pub use crate::tokenizer::Part;
 pub use date::DateTime;
 pub use message::{Content, FunctionCall, Message, RenderRequest, ToolCall};
-pub use template::{CHATML, ChatTemplate, Part, Rendered};
+pub use template::{CHATML, ChatTemplate, Rendered};
 
 /// Why a conversation could not be rendered.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@ use super::message::Shape;
 use super::user_text::{ControlTokens, Marker};
 use super::{ChatError, DateTime, RenderRequest};
 use crate::gguf::{self, Array, Metadata};
+use crate::tokenizer::Part;
 
 /// The format for models without a template: ChatML.
 pub const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
@@ -40,15 +41,6 @@ pub struct ChatTemplate {
     specials: BTreeMap<&'static str, String>,
     control: ControlTokens,
     notice: Option<&'static str>,
-}
-
-/// A piece of a rendering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
-    /// Text in which control tokens are read.
-    Template(&'a str),
-    /// Text that the caller supplied and that looks like (a piece of) a control token: read as plain text.
-    User(&'a str),
 }
 
 /// A rendered conversation.

@@ -1,1 +1,48 @@
 //! Model, Engine, Request, Event: what run, chat and the server drive.
+//!
+//! An [`Engine`] owns a model's weights (packed by its backends), its KV pages and a thread. A
+//! [`Request`] goes in, a stream of [`Event`]s comes out; dropping the stream cancels the request
+//! within one step. One sequence runs at a time for now; the others wait in a bounded queue.
+
+mod core;
+mod handle;
+mod model;
+mod options;
+mod request;
+mod sequence;
+
+pub use handle::{Engine, EventStream};
+pub use model::Model;
+pub use options::{EngineOptions, default_n_ctx};
+pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
+
+/// Why a request or an engine is refused.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum EngineError {
+    #[error(
+        "the prompt has {prompt} tokens, the context {n_ctx}: raise --n-ctx (the model's limit is {limit}) or shorten the prompt"
+    )]
+    PromptTooLong {
+        prompt: usize,
+        n_ctx: usize,
+        limit: usize,
+    },
+    #[error("the prompt is empty: there is nothing to continue")]
+    EmptyPrompt,
+    #[error("token id {id} is not in the vocabulary of {n_vocab}")]
+    TokenOutOfRange { id: u32, n_vocab: usize },
+    #[error("{name} is {value}: it must lie between {min} and {max}")]
+    OptionOutOfRange {
+        name: &'static str,
+        value: usize,
+        min: usize,
+        max: usize,
+    },
+    #[error("the engine's queue is full ({waiting} requests wait): try again later")]
+    QueueFull { waiting: usize },
+    #[error("the engine has stopped")]
+    Stopped,
+    #[error("internal error, the request is lost, the engine goes on: {message}")]
+    Panicked { message: String },
+}

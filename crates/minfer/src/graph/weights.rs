@@ -23,8 +23,8 @@ pub enum WeightUse {
 pub trait WeightData: Send + Sync {
     /// The tensor's bytes, rows of whole blocks.
     fn bytes(&self) -> &[u8];
-    /// The backend has its own copy of the first `upto` bytes: a mapping may let go of them.
-    fn done(&self, _upto: usize) {}
+    /// The backend has its own copy: a mapping may let go of its pages (they can be read again).
+    fn done(&self) {}
 }
 
 impl WeightData for Vec<u8> {

@@ -23,17 +23,25 @@ unsafe impl Sync for AlignedBuffer {}
 impl AlignedBuffer {
     /// `len` zero bytes. Ends the process, as Rust's own collections do, when there is no memory.
     pub fn zeroed(len: usize) -> AlignedBuffer {
+        AlignedBuffer::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len)))
+    }
+
+    /// `len` zero bytes; `None` when there is no memory.
+    pub fn try_zeroed(len: usize) -> Option<AlignedBuffer> {
         if len == 0 {
-            return AlignedBuffer {
-                ptr: NonNull::dangling(),
-                len,
-            };
+            let ptr = NonNull::dangling();
+            return Some(AlignedBuffer { ptr, len });
         }
-        let layout = Self::layout(len);
+        let layout = Layout::from_size_align(len, LINE).ok()?;
         // SAFETY: the layout is not empty.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBuffer { ptr, len }
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(AlignedBuffer { ptr, len })
+    }
+
+    /// All bytes, while nobody else uses them.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `ptr` is valid for `len` bytes (for none it dangles), and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 
     fn layout(len: usize) -> Layout {

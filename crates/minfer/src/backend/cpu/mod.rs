@@ -1,6 +1,271 @@
 //! The CPU backend: threads, packed weights, kernels, executor.
+//!
+//! A run of nodes is one parallel region: every thread walks the same steps, does its share of
+//! each, and meets the others only where the plan says so. Which thread computes a value never
+//! changes it.
 
+mod attention;
 pub mod buffer;
+mod execute;
 pub mod kernels;
+mod matmul;
 pub mod pack;
+mod plan;
+mod rows;
+mod scratch;
 pub mod threads;
+mod weights;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::graph::{
+    Attention, Backend, BackendError, BufferId, FusedKind, KvShape, Node, Op, Run, Weight, WeightId,
+};
+use crate::lanes::{Machine, MachineError};
+
+use buffer::AlignedBuffer;
+use execute::Region;
+use plan::Step;
+use rows::Rows;
+use scratch::{Shared, ThreadScratch};
+use threads::{ThreadPool, ThreadsError};
+use weights::Weights;
+
+pub use threads::available_cpus;
+
+/// The environment variable that picks the lane machine.
+const CPU_VARIABLE: &str = "MINFER_CPU";
+
+/// Why there is no CPU backend.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum CpuError {
+    #[error("{CPU_VARIABLE}: {0}")]
+    Machine(#[from] MachineError),
+    #[error(transparent)]
+    Threads(#[from] ThreadsError),
+}
+
+/// The CPU as a backend.
+pub struct CpuBackend {
+    machine: Machine,
+    pool: ThreadPool,
+    weights: Weights,
+    buffers: Vec<Option<AlignedBuffer>>,
+    /// Activations in the form products take them, shared by all threads.
+    scratch: Shared,
+    /// What each thread has for itself.
+    threads: Vec<Mutex<ThreadScratch>>,
+    /// Steps of the runs seen so far, by graph, first node, and whether token and output rows are
+    /// many.
+    plans: HashMap<(u64, usize, (bool, bool)), Vec<Step>>,
+}
+
+impl CpuBackend {
+    /// With so many threads (`None`: one for each CPU this process may use), on the machine that
+    /// `MINFER_CPU` names or the fastest there is.
+    pub fn new(n_threads: Option<usize>) -> Result<CpuBackend, CpuError> {
+        let machine = match std::env::var(CPU_VARIABLE) {
+            Ok(name) => Machine::from_name(&name)?,
+            Err(_) => Machine::detect(),
+        };
+        CpuBackend::with_machine(machine, n_threads.unwrap_or_else(available_cpus))
+    }
+
+    /// With so many threads on this machine.
+    pub fn with_machine(machine: Machine, n_threads: usize) -> Result<CpuBackend, CpuError> {
+        let pool = ThreadPool::new(n_threads)?;
+        Ok(CpuBackend {
+            machine,
+            threads: (0..n_threads).map(|_| Mutex::default()).collect(),
+            pool,
+            weights: Weights::default(),
+            buffers: Vec::new(),
+            scratch: Shared::default(),
+            plans: HashMap::new(),
+        })
+    }
+
+    /// The slots of the batch's rows.
+    fn slots(&self, run: &Run<'_>) -> &[i32] {
+        let Some(id) = attention::slots_input(run) else {
+            return &[];
+        };
+        let Some(place) = run.places[id.index()] else {
+            return &[];
+        };
+        let Some(Some(buffer)) = self.buffers.get(place.buffer.0 as usize) else {
+            return &[];
+        };
+        let rows = Rows::new(buffer, place.offset, 1, run.counts.tokens, 1);
+        // SAFETY: nobody writes between regions, and every bit pattern is an i32.
+        unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), rows.len()) }
+    }
+
+    fn buffer(&mut self, id: BufferId) -> Result<&mut AlignedBuffer, BackendError> {
+        match self.buffers.get_mut(id.0 as usize) {
+            Some(Some(b)) => Ok(b),
+            _ => Err(fault(format!("buffer {} does not exist", id.0))),
+        }
+    }
+}
+
+/// A failure of the backend itself.
+fn fault(reason: String) -> BackendError {
+    BackendError::Device {
+        backend: "cpu",
+        reason,
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn supports_op(&self, node: &Node) -> bool {
+        if !node.op.weights().iter().all(|w| self.weights.has(*w)) {
+            return false;
+        }
+        match &node.op {
+            Op::MatMul(m) => matmul::supports(m, |w| self.weights.kind(w)),
+            Op::Attention(Attention { head_dim, .. }) | Op::KvStore { head_dim, .. } => {
+                head_dim % 16 == 0
+            }
+            _ => true,
+        }
+    }
+
+    fn supports_fused(&self, kind: FusedKind) -> bool {
+        match kind {
+            FusedKind::Glu
+            | FusedKind::MatMulGroup
+            | FusedKind::MatMulGlu
+            | FusedKind::NormMatMul
+            | FusedKind::MatMulResidual => true,
+        }
+    }
+
+    fn load_weight(&mut self, id: WeightId, weight: &Weight) -> Result<(), BackendError> {
+        self.weights.load(id, weight, &self.pool)
+    }
+
+    fn weights_bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    fn kv_bytes(&self, shape: &KvShape) -> usize {
+        kernels::kv::region_bytes(shape)
+    }
+
+    fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError> {
+        let Some(buffer) = AlignedBuffer::try_zeroed(bytes) else {
+            return Err(BackendError::OutOfMemory {
+                backend: "cpu",
+                bytes,
+                what: what.to_owned(),
+            });
+        };
+        let free = self.buffers.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.buffers.len());
+        if at == self.buffers.len() {
+            self.buffers.push(None);
+        }
+        self.buffers[at] = Some(buffer);
+        // A plan names buffers by number: a number used anew may mean other memory.
+        self.plans.clear();
+        Ok(BufferId(at as u32))
+    }
+
+    fn free(&mut self, buffer: BufferId) {
+        if let Some(slot) = self.buffers.get_mut(buffer.0 as usize) {
+            *slot = None;
+        }
+        self.plans.clear();
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<(), BackendError> {
+        let to = self.buffer(buffer)?.bytes_mut();
+        match to.get_mut(offset..).and_then(|t| t.get_mut(..bytes.len())) {
+            Some(to) => to.copy_from_slice(bytes),
+            None => {
+                return Err(fault(format!(
+                    "a write of {} bytes past the end of buffer {}",
+                    bytes.len(),
+                    buffer.0
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        buffer: BufferId,
+        offset: usize,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let from = self.buffer(buffer)?.bytes_mut();
+        match from.get(offset..).and_then(|f| f.get(..out.len())) {
+            Some(from) => out.copy_from_slice(from),
+            None => {
+                return Err(fault(format!(
+                    "a read of {} bytes past the end of buffer {}",
+                    out.len(),
+                    buffer.0
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {
+        for (_, node) in run.iter() {
+            if let Op::RopeTable(table) = &node.op {
+                self.weights.prepare_freqs(table);
+            }
+        }
+        let floats = attention::shared_floats(run, self.pool.n_threads(), self.slots(run));
+        if !self
+            .scratch
+            .reserve(self.machine, run, &self.weights, floats)
+        {
+            return Err(fault("no memory for the activations' scratch".into()));
+        }
+        // What shares scratch depends on the counts: few rows, or many.
+        let many = (
+            scratch::shares(run.counts.tokens),
+            scratch::shares(run.counts.out),
+        );
+        let steps = self
+            .plans
+            .entry((run.graph.uid, run.nodes.start, many))
+            .or_insert_with(|| plan::plan(run, |n| scratch::uses_shared(n, run.counts)));
+        let region = Region {
+            machine: self.machine,
+            run,
+            weights: &self.weights,
+            buffers: &self.buffers,
+            shared: &self.scratch,
+        };
+        let threads = &self.threads;
+        let done = self.pool.run(|worker| {
+            // Each thread has its own: there is nobody to wait for.
+            let mut own = threads[worker.index()]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            for step in steps.iter() {
+                if step.barrier {
+                    worker.barrier();
+                }
+                region.node(step.node, worker, &mut own);
+            }
+        });
+        done.map_err(|e| fault(e.to_string()))
+    }
+
+    fn synchronize(&mut self) -> Result<(), BackendError> {
+        Ok(()) // `execute` returns when all is done
+    }
+}

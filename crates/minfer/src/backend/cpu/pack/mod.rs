@@ -142,10 +142,14 @@ pub struct PackedMatrix {
 impl PackedMatrix {
     /// Room for a matrix; all weights are zero until packed.
     pub fn zeroed(layout: PackedLayout) -> PackedMatrix {
-        PackedMatrix {
-            layout,
-            data: AlignedBuffer::zeroed(layout.bytes()),
-        }
+        let data = AlignedBuffer::zeroed(layout.bytes());
+        PackedMatrix { layout, data }
+    }
+
+    /// The same; `None` when there is no memory.
+    pub fn try_zeroed(layout: PackedLayout) -> Option<PackedMatrix> {
+        let data = AlignedBuffer::try_zeroed(layout.bytes())?;
+        Some(PackedMatrix { layout, data })
     }
 
     /// Packs a whole matrix from its row-major bytes in the file, on this thread.

@@ -1,0 +1,330 @@
+//! The command line: each flag with its own words.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use minfer::graph::KvType;
+
+/// Run GGUF language models.
+#[derive(Parser)]
+#[command(name = "minfer", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// What to do; `minfer MODEL [PROMPT]` is short for `minfer run MODEL [PROMPT]`.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Answer a prompt.
+    Run(RunArgs),
+    /// Fetch a model into the cache and print its path.
+    Pull(PullArgs),
+    /// List the cached models.
+    List(ListArgs),
+    /// Show a file's metadata and tensors.
+    Inspect(InspectArgs),
+    /// Show how a text becomes tokens.
+    Tokenize(TokenizeArgs),
+    /// Export the compute graph.
+    Graph(GraphArgs),
+    /// Print the logits after given tokens.
+    Logits(LogitsArgs),
+    /// Measure prompt and generation speed.
+    Bench(BenchArgs),
+}
+
+/// Which model.
+#[derive(Args)]
+pub struct ModelArg {
+    /// An alias (smollm2), a path, the name of a cached file, or scheme:… (hf:REPO[:QUANT],
+    /// pypi:PACKAGE[==VERSION]).
+    pub model: String,
+}
+
+/// How the engine is set up.
+#[derive(Args, Clone)]
+pub struct EngineArgs {
+    /// Threads; default: one for each CPU this process may use.
+    #[arg(short = 't', long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Context length in tokens.
+    #[arg(short = 'c', long, value_name = "N")]
+    pub n_ctx: Option<usize>,
+    /// Most prompt tokens in one step.
+    #[arg(short = 'b', long, value_name = "N", default_value_t = 512)]
+    pub n_batch: usize,
+    /// Format of cached keys: f32 or f16.
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    pub cache_type_k: KvType,
+    /// Format of cached values: f32 or f16.
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    pub cache_type_v: KvType,
+    /// Leave the graph's nodes unfused (to compare: the bits are the same).
+    #[arg(long)]
+    pub no_fuse: bool,
+    /// Use only this backend (repeat for more): cpu.
+    #[arg(long, value_name = "NAME")]
+    pub backend: Vec<String>,
+}
+
+/// `minfer run`.
+#[derive(Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+    /// The prompt; read from stdin when it is a pipe and no prompt is given.
+    pub prompt: Option<String>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Most tokens to generate; -1: until the context is full.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value_t = 512,
+        allow_negative_numbers = true
+    )]
+    pub n_predict: i64,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Text that ends the answer (repeat for more).
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// System message in front of the prompt.
+    #[arg(long, value_name = "TEXT", conflicts_with = "no_template")]
+    pub system: Option<String>,
+    /// Complete the prompt as it is, without the chat template.
+    #[arg(long)]
+    pub no_template: bool,
+    /// Go on past end-of-generation tokens.
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The sampler chain. Unset flags take the model's own `general.sampling.*`, then minfer's default.
+#[derive(Args)]
+pub struct SamplingArgs {
+    /// Temperature; 0 takes the likeliest token [default: 0.8].
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub temp: Option<f32>,
+    /// Keep the K likeliest tokens; 0: all [default: 40].
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    pub top_k: Option<u32>,
+    /// Keep the likeliest tokens whose probabilities sum to P; 1: all [default: 0.95].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+    /// Keep tokens at least P times as likely as the likeliest; 0: all [default: 0].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+    /// Locally typical sampling; 1: off [default: 1].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub typical: Option<f32>,
+    /// Penalty of repeated tokens; 1: off [default: 1.1].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub repeat_penalty: Option<f32>,
+    /// How many last tokens the penalties look at; 0: off [default: 64].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub repeat_last_n: Option<i32>,
+    /// Flat penalty of tokens that occurred; 0: off [default: 0].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub presence_penalty: Option<f32>,
+    /// Penalty for each occurrence; 0: off [default: 0].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub frequency_penalty: Option<f32>,
+    /// Add to a token's logit: ID+BIAS or ID-BIAS (repeat for more).
+    #[arg(long, value_name = "ID±BIAS")]
+    pub logit_bias: Vec<String>,
+    /// Seed of the draws [default: 42].
+    #[arg(short = 's', long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// `minfer pull`.
+#[derive(Args)]
+pub struct PullArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+}
+
+/// `minfer list`.
+#[derive(Args)]
+pub struct ListArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `minfer inspect`.
+#[derive(Args)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+    /// Print JSON, long arrays whole.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `minfer tokenize`.
+#[derive(Args)]
+pub struct TokenizeArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+    /// The text.
+    #[arg(required_unless_present = "file")]
+    pub text: Option<String>,
+    /// Read the text from a file (`-`: stdin).
+    #[arg(short, long, value_name = "F", conflicts_with = "text")]
+    pub file: Option<PathBuf>,
+    /// Add no BOS or EOS.
+    #[arg(long)]
+    pub no_special: bool,
+    /// Let control tokens in the text be control tokens.
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Print `{"ids":[…],"pieces":[…]}`.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `minfer graph`.
+#[derive(Args)]
+pub struct GraphArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+    /// Write Graphviz DOT to a file (`-`: stdout).
+    #[arg(long, value_name = "F", required_unless_present = "json")]
+    pub dot: Option<PathBuf>,
+    /// Write JSON to a file (`-`: stdout).
+    #[arg(long, value_name = "F")]
+    pub json: Option<PathBuf>,
+    /// Token rows (rounded up to a power of two).
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub n_tokens: usize,
+    /// Show the graph as built, before fusion.
+    #[arg(long)]
+    pub no_fuse: bool,
+}
+
+/// `minfer logits`.
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("input").required(true).args(["ids", "ids_file"])))]
+#[command(group(clap::ArgGroup::new("output").required(true).args(["json", "npy"])))]
+pub struct LogitsArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+    /// Token ids, separated by commas; nothing is added.
+    #[arg(long, value_name = "IDS")]
+    pub ids: Option<String>,
+    /// A file of token ids, separated by commas or white space.
+    #[arg(long, value_name = "F")]
+    pub ids_file: Option<PathBuf>,
+    /// After every token, not only after the last.
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Print `{"ids":[…],"logits":[[…]]}`.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a NumPy file, `<f4`, `[n, n_vocab]`.
+    #[arg(long, value_name = "OUT")]
+    pub npy: Option<PathBuf>,
+}
+
+/// `minfer bench`.
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub model: ModelArg,
+    /// Prompt lengths.
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "512"
+    )]
+    pub n_prompt: Vec<usize>,
+    /// Generation lengths.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "128"
+    )]
+    pub n_gen: Vec<usize>,
+    /// Thread counts; default: one for each CPU this process may use.
+    #[arg(short = 't', long, value_name = "N", value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Measured repetitions of each test.
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
+    pub repetitions: usize,
+    /// Most prompt tokens in one step.
+    #[arg(short = 'b', long, value_name = "N", default_value_t = 512)]
+    pub n_batch: usize,
+    /// Format of cached keys: f32 or f16.
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    pub cache_type_k: KvType,
+    /// Format of cached values: f32 or f16.
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    pub cache_type_v: KvType,
+    /// Output format.
+    #[arg(short = 'o', long, value_enum, default_value = "md")]
+    pub output: BenchFormat,
+}
+
+/// How `bench` prints.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchFormat {
+    /// A Markdown table.
+    Md,
+    /// An array of objects.
+    Json,
+    /// Comma-separated values with a header.
+    Csv,
+}
+
+/// `minfer MODEL …` means `minfer run MODEL …`: puts `run` in front of what is no command.
+pub fn with_default_command(mut argv: Vec<OsString>) -> Vec<OsString> {
+    let cli = Cli::command();
+    let known = |a: &str| {
+        a == "help"
+            || cli.get_subcommands().any(|c| c.get_name() == a)
+            || matches!(a, "-h" | "--help" | "-V" | "--version")
+    };
+    match argv.get(1).map(|a| a.to_string_lossy()) {
+        None => {}
+        Some(first) if known(&first) => {}
+        Some(_) => argv.insert(1, "run".into()),
+    }
+    argv
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_model_alone_is_run() {
+        let argv = |a: &[&str]| with_default_command(a.iter().map(Into::into).collect());
+        assert_eq!(
+            argv(&["minfer", "m.gguf", "hi"]),
+            argv(&["minfer", "run", "m.gguf", "hi"])
+        );
+        assert_eq!(argv(&["minfer", "list"]).len(), 2);
+        assert_eq!(argv(&["minfer", "--version"]).len(), 2);
+        assert_eq!(argv(&["minfer"]).len(), 1);
+    }
+}

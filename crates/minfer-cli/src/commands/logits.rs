@@ -1,0 +1,88 @@
+//! `minfer logits`: what the model says of given tokens.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use minfer::engine::{Event, EventStream, Request, Task};
+use serde_json::json;
+
+use crate::args::LogitsArgs;
+use crate::models;
+use crate::output::{Failure, Outcome, print, print_line};
+
+/// Runs the tokens and writes the logits as JSON or as a NumPy file.
+pub fn logits(a: &LogitsArgs) -> Outcome {
+    let ids = parse_ids(a)?;
+    let model = models::open(&a.model.model)?;
+    let n_ctx = models::n_ctx(&a.engine, &model, ids.len(), Some(0))?;
+    let engine = models::engine(model, &a.engine, n_ctx)?;
+    let n_vocab = engine.model().hparams().n_vocab;
+    let rows = if a.all { ids.len() } else { 1 };
+    let events = engine.submit(Request {
+        prompt: ids.clone(),
+        task: Task::Logits { all: a.all },
+    })?;
+    match &a.npy {
+        Some(path) => {
+            let named = |e: std::io::Error| Failure::Error(format!("{}: {e}", path.display()));
+            let mut out = npy_file(path, rows, n_vocab).map_err(named)?;
+            each_row(events, |row| {
+                let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
+                out.write_all(&bytes).map_err(named)
+            })?;
+            out.flush().map_err(named)
+        }
+        None => {
+            print(format_args!("{{\"ids\":{},\"logits\":[", json!(ids)))?;
+            let mut first = true;
+            each_row(events, |row| {
+                let comma = if std::mem::take(&mut first) { "" } else { "," };
+                print(format_args!("{comma}{}", json!(row)))
+            })?;
+            print_line("]}")
+        }
+    }
+}
+
+/// Calls `f` with each row of logits as it comes.
+fn each_row(events: EventStream, mut f: impl FnMut(&[f32]) -> Outcome) -> Outcome {
+    for event in events {
+        match event {
+            Event::Logits { values, .. } => f(&values)?,
+            Event::Error(e) => return Err(e.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn parse_ids(a: &LogitsArgs) -> Result<Vec<u32>, Failure> {
+    let text = match (&a.ids, &a.ids_file) {
+        (Some(ids), _) => ids.clone(),
+        (None, Some(file)) => models::read_text(file)?,
+        (None, None) => String::new(), // the parser wants one of them
+    };
+    text.split(|c: char| c == ',' || c.is_whitespace())
+        .filter(|s| !s.is_empty())
+        .map(|s| {
+            s.parse().map_err(|_| {
+                Failure::Usage(format!(
+                    "'{s}' is no token id: ids are numbers, separated by commas"
+                ))
+            })
+        })
+        .collect()
+}
+
+/// A version 1 NumPy file of `[rows, cols]` little-endian f32, header written.
+fn npy_file(path: &Path, rows: usize, cols: usize) -> std::io::Result<BufWriter<File>> {
+    let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+    // Magic, version, length: 10 bytes; the whole header is a multiple of 64 and ends in a newline.
+    let padded = (10 + dict.len() + 1).next_multiple_of(64) - 10;
+    let mut out = BufWriter::new(File::create(path)?);
+    out.write_all(b"\x93NUMPY\x01\x00")?;
+    out.write_all(&(padded as u16).to_le_bytes())?;
+    out.write_all(format!("{dict:<width$}\n", width = padded - 1).as_bytes())?;
+    Ok(out)
+}

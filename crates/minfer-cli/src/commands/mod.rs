@@ -1,0 +1,9 @@
+//! One file a command.
+
+pub mod bench;
+pub mod graph;
+pub mod inspect;
+pub mod logits;
+pub mod pull;
+pub mod run;
+pub mod tokenize;

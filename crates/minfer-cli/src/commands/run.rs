@@ -1,0 +1,224 @@
+//! `minfer run`: a prompt's answer, as it comes.
+
+use std::io::{IsTerminal, Read};
+use std::time::{Duration, Instant};
+
+use minfer::chat::{Message, RenderRequest};
+use minfer::engine::{Done, Event, EventStream, Generate, Model, Request, Task};
+use minfer::sampling::SamplerParams;
+use minfer::tokenizer::EncodeOptions;
+use serde_json::json;
+
+use crate::args::{RunArgs, SamplingArgs};
+use crate::models;
+use crate::output::{Failure, Outcome, print, print_line};
+
+/// Answers the prompt.
+pub fn run(a: RunArgs) -> Outcome {
+    let text = prompt_text(&a)?;
+    let started = Instant::now();
+    let model = models::open(&a.model.model)?;
+    let params = sampling(&a.sampling, &model)?;
+    let n_predict =
+        match a.n_predict {
+            -1 => None,
+            n => Some(usize::try_from(n).map_err(|_| {
+                Failure::Usage(format!("--n-predict is {n}: it must be -1 or more"))
+            })?),
+        };
+    let prompt = prompt_ids(&a, &model, text)?;
+    let n_ctx = models::n_ctx(&a.engine, &model, prompt.len(), n_predict)?;
+    let engine = models::engine(model, &a.engine, n_ctx)?;
+    let load = started.elapsed();
+    let task = Generate {
+        sampling: params,
+        n_predict,
+        stop: a.stop,
+        ignore_eos: a.ignore_eos,
+        choice: 0,
+    };
+    let events = engine.submit(Request {
+        prompt: prompt.clone(),
+        task: Task::Generate(task),
+    })?;
+    let answer = listen(events, !a.json)?;
+    if a.json {
+        return print_line(as_json(&prompt, &answer, load));
+    }
+    if !answer.text.ends_with('\n') {
+        print("\n")?;
+    }
+    eprint_timings(&answer.done, load);
+    Ok(())
+}
+
+/// What was said.
+struct Answer {
+    ids: Vec<u32>,
+    text: String,
+    done: Done,
+}
+
+/// Follows the events to the end; prints the text as it comes if `show`.
+fn listen(events: EventStream, show: bool) -> Result<Answer, Failure> {
+    let (mut ids, mut text) = (Vec::new(), String::new());
+    let mut say = |t: &str| -> Outcome {
+        text.push_str(t);
+        if show && !t.is_empty() {
+            print(t)
+        } else {
+            Ok(())
+        }
+    };
+    for event in events {
+        match event {
+            Event::Token { id, text } => {
+                ids.push(id);
+                say(&text)?;
+            }
+            Event::Done(done) => {
+                say(&done.text)?;
+                return Ok(Answer { ids, text, done });
+            }
+            Event::Error(e) => return Err(e.into()),
+            Event::Prompt { .. } | Event::Logits { .. } => {}
+        }
+    }
+    Err(Failure::Error(
+        "the engine stopped before the answer's end".into(),
+    ))
+}
+
+fn prompt_text(a: &RunArgs) -> Result<String, Failure> {
+    if let Some(p) = &a.prompt {
+        return Ok(p.clone());
+    }
+    let mut stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Err(Failure::Usage(
+            "no prompt: give one after the model, or pipe it in".into(),
+        ));
+    }
+    let mut text = String::new();
+    stdin
+        .read_to_string(&mut text)
+        .map_err(|e| Failure::Error(format!("stdin: {e}")))?;
+    Ok(text)
+}
+
+/// The prompt as token ids: through the chat template, or as it is.
+fn prompt_ids(a: &RunArgs, model: &Model, text: String) -> Result<Vec<u32>, Failure> {
+    if a.no_template {
+        let options = EncodeOptions {
+            add_special: true,
+            parse_special: true,
+        };
+        return Ok(model.tokenizer().encode(&text, options));
+    }
+    let system = a.system.iter().map(|s| Message::new("system", s));
+    let messages = system.chain([Message::new("user", &text)]).collect();
+    let (ids, notice) = model.chat_prompt(&RenderRequest::new(messages))?;
+    if let Some(notice) = notice {
+        eprintln!("note: {notice}");
+    }
+    Ok(ids)
+}
+
+/// Flags over the model's own defaults over minfer's.
+fn sampling(a: &SamplingArgs, model: &Model) -> Result<SamplerParams, Failure> {
+    let mut p = SamplerParams::with_model_defaults(model.metadata())?;
+    fn set<T>(to: &mut T, from: Option<T>) {
+        if let Some(v) = from {
+            *to = v;
+        }
+    }
+    set(&mut p.temperature, a.temp);
+    set(&mut p.top_k, a.top_k);
+    set(&mut p.top_p, a.top_p);
+    set(&mut p.min_p, a.min_p);
+    set(&mut p.typical_p, a.typical);
+    set(&mut p.repeat_penalty, a.repeat_penalty);
+    set(&mut p.repeat_last_n, a.repeat_last_n);
+    set(&mut p.presence_penalty, a.presence_penalty);
+    set(&mut p.frequency_penalty, a.frequency_penalty);
+    set(&mut p.seed, a.seed);
+    for bias in &a.logit_bias {
+        p.logit_bias.push(parse_bias(bias)?);
+    }
+    p.validate().map_err(|e| Failure::Usage(e.to_string()))?;
+    Ok(p)
+}
+
+/// `ID+BIAS`, `ID-BIAS` or `ID=BIAS`.
+fn parse_bias(text: &str) -> Result<(u32, f32), Failure> {
+    let bad = || {
+        Failure::Usage(format!(
+            "--logit-bias '{text}': write ID+BIAS or ID-BIAS, as in 15043+1.5"
+        ))
+    };
+    let at = text.find(['+', '-', '=']).ok_or_else(bad)?;
+    let (id, bias) = text.split_at(at);
+    let bias = bias.strip_prefix(['=', '+']).unwrap_or(bias);
+    Ok((
+        id.parse().map_err(|_| bad())?,
+        bias.parse().map_err(|_| bad())?,
+    ))
+}
+
+fn ms(d: Duration) -> f64 {
+    (d.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn as_json(prompt: &[u32], answer: &Answer, load: Duration) -> serde_json::Value {
+    let t = &answer.done.timings;
+    json!({
+        "prompt_ids": prompt,
+        "ids": answer.ids,
+        "text": answer.text,
+        "finish_reason": answer.done.reason.name(),
+        "timings": {
+            "load_ms": ms(load),
+            "prompt_n": t.prompt_n,
+            "prompt_ms": ms(t.prompt),
+            "predicted_n": t.predicted_n,
+            "predicted_ms": ms(t.predicted),
+        },
+    })
+}
+
+fn eprint_timings(done: &Done, load: Duration) {
+    let t = &done.timings;
+    let rate = |n: usize, d: Duration| {
+        if d.is_zero() {
+            0.0
+        } else {
+            n as f64 / d.as_secs_f64()
+        }
+    };
+    let total = t.prompt + t.predicted;
+    eprintln!(
+        "\nload {:.0} ms | prefill {} tokens, {:.1}/s | generated {} tokens, {:.1}/s | total {:.1}/s | {}",
+        ms(load),
+        t.prompt_n,
+        rate(t.prompt_n, t.prompt),
+        t.predicted_n,
+        rate(t.predicted_n, t.predicted),
+        rate(t.prompt_n + t.predicted_n, total),
+        done.reason.name(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_is_an_id_and_a_signed_number() {
+        assert!(matches!(parse_bias("5+1.5"), Ok((5, 1.5))));
+        assert!(matches!(parse_bias("5-2"), Ok((5, -2.0))));
+        assert!(matches!(parse_bias("5=-inf"), Ok((5, f32::NEG_INFINITY))));
+        assert!(
+            parse_bias("x+1").is_err() && parse_bias("5").is_err() && parse_bias("5+x").is_err()
+        );
+    }
+}

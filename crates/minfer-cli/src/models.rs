@@ -1,0 +1,107 @@
+//! From the MODEL argument to a file, a model, an engine; and other things commands share.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use minfer::engine::{Engine, EngineOptions, Model, default_n_ctx};
+use minfer_hub::{Hub, Progress};
+
+use crate::args::EngineArgs;
+use crate::output::Failure;
+
+/// The file a MODEL argument means; fetched if need be, with a bar on a terminal.
+pub fn resolve(spec: &str) -> Result<PathBuf, Failure> {
+    let bar = ProgressBar::no_length();
+    bar.set_style(bar_style(
+        "{msg} {bytes}/{total_bytes} {bytes_per_sec} {wide_bar}",
+    ));
+    let path = Hub::new()?.resolve(spec, &mut Bar(&bar));
+    bar.finish_and_clear();
+    Ok(path?)
+}
+
+/// Draws what the hub reports.
+struct Bar<'a>(&'a ProgressBar);
+
+impl Progress for Bar<'_> {
+    fn start(&mut self, name: &str, done: u64, total: Option<u64>) {
+        self.0.set_message(name.to_owned());
+        self.0.reset();
+        if let Some(total) = total {
+            self.0.set_length(total);
+        }
+        self.0.set_position(done);
+    }
+
+    fn advance(&mut self, done: u64) {
+        self.0.set_position(done);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.suspend(|| eprintln!("{text}"));
+    }
+}
+
+fn bar_style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Opens a model, weights not loaded.
+pub fn open(spec: &str) -> Result<Arc<Model>, Failure> {
+    Ok(Model::open(&resolve(spec)?)?)
+}
+
+/// The context: what the user gave, else what the prompt and the answer need (`default_n_ctx`).
+pub fn n_ctx(
+    a: &EngineArgs,
+    model: &Model,
+    prompt: usize,
+    n_predict: Option<usize>,
+) -> Result<usize, Failure> {
+    match a.n_ctx {
+        Some(n) => Ok(n),
+        None => Ok(default_n_ctx(model, prompt, n_predict).map_err(minfer::Error::from)?),
+    }
+}
+
+/// An engine with these flags; weights load with a bar when that takes more than a moment.
+pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine, Failure> {
+    let options = EngineOptions {
+        n_ctx,
+        n_batch: a.n_batch,
+        n_threads: a.threads,
+        type_k: a.cache_type_k,
+        type_v: a.cache_type_v,
+        fuse: !a.no_fuse,
+        backends: (!a.backend.is_empty()).then(|| a.backend.clone()),
+    };
+    start(model, options)
+}
+
+/// An engine with these options.
+pub fn start(model: Arc<Model>, options: EngineOptions) -> Result<Engine, Failure> {
+    let started = std::time::Instant::now();
+    let bar = ProgressBar::no_length();
+    bar.set_style(bar_style("loading {bytes}/{total_bytes} {wide_bar}"));
+    let engine = Engine::new(model, options, &mut |done, total| {
+        if started.elapsed().as_millis() > 500 {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    });
+    bar.finish_and_clear();
+    Ok(engine?)
+}
+
+/// A UTF-8 file's text; `-` is stdin.
+pub fn read_text(path: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin().read_to_string(&mut text).map(drop),
+        false => std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text).map(drop)),
+    };
+    read.map_err(|e| Failure::Error(format!("{}: {e}", path.display())))?;
+    Ok(text)
+}

@@ -1,0 +1,40 @@
+//! Writing to stdout, whose reader may go away, and what a command can fail with.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// A user's, a model's or the machine's error: exit code 1.
+    Error(String),
+    /// Wrong usage that the parser could not see: exit code 2.
+    Usage(String),
+    /// The reader of stdout has gone away: exit code 0.
+    ClosedPipe,
+}
+
+/// Library errors become one line.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(e: E) -> Failure {
+        Failure::Error(e.to_string())
+    }
+}
+
+/// What commands return.
+pub type Outcome = Result<(), Failure>;
+
+/// Writes text to stdout and flushes it, so that it is seen as it comes.
+pub fn print(text: impl Display) -> Outcome {
+    let mut out = io::stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ClosedPipe),
+        Err(e) => Err(Failure::Error(format!("stdout: {e}"))),
+    }
+}
+
+/// A line to stdout.
+pub fn print_line(text: impl Display) -> Outcome {
+    print(format_args!("{text}\n"))
+}

@@ -1,0 +1,263 @@
+//! KV stores and attention nodes: how their work is cut for the threads.
+
+use std::ops::Range;
+
+use crate::graph::{Attention, Counts, Input, KvPart, NodeId, Op, Run, SEGMENT};
+
+use super::execute::Region;
+use super::kernels::attention::{self as kernel, AttnArgs};
+use super::kernels::kv::{StoreArgs, kv_store};
+use super::rows::Rows;
+use super::scratch::ThreadScratch;
+use super::threads::Worker;
+
+/// A step whose tiles make fewer work items than so many a thread is cut by segment, too.
+const ITEMS_A_THREAD: usize = 2;
+
+/// A tile of rows, and where its segments' partial results begin.
+#[derive(Clone)]
+pub(super) struct Tile {
+    rows: Range<usize>,
+    segments: Range<usize>,
+    /// First (tile, head, segment) item.
+    item: usize,
+    /// First f32 of its partial results.
+    offset: usize,
+}
+
+impl Region<'_> {
+    /// This thread's share of a KV store.
+    pub(super) fn kv_store(&self, part: KvPart, id: NodeId, w: &Worker<'_>) {
+        let node = self.run.graph.node(id);
+        let Op::KvStore {
+            n_head_kv,
+            head_dim,
+            ..
+        } = node.op
+        else {
+            return;
+        };
+        let x = self.rows(node.srcs[0]);
+        let context = &self.run.graph.params.context;
+        let args = StoreArgs {
+            part,
+            ty: if part == KvPart::K {
+                context.type_k
+            } else {
+                context.type_v
+            },
+            n_head_kv,
+            head_dim,
+            x: x.as_ptr(),
+            x_stride: x.stride(),
+            slots: self.integers(node.srcs[1]),
+            row_seq: self.integers(node.srcs[2]),
+            page_table: self.integers(node.srcs[3]),
+            pages_per_seq: context.pages_per_seq,
+            region: self.buffer(id).as_mut_ptr(),
+        };
+        // SAFETY: the scheduler has checked that every row's slot has its page in the table and the
+        // region; rows are different positions; attention comes after a barrier.
+        unsafe { kv_store(self.machine, &args, w.range(x.rows)) };
+    }
+
+    /// The values of an i32 node, all rows in one slice.
+    fn integers(&self, id: NodeId) -> &[i32] {
+        // SAFETY: inputs, or selected from them before the last barrier.
+        let all = unsafe { self.rows(id).all() };
+        // SAFETY: i32 and f32 have one size and alignment, and every bit pattern is an i32.
+        unsafe { std::slice::from_raw_parts(all.as_ptr().cast(), all.len()) }
+    }
+
+    /// This thread's share of an attention node.
+    pub(super) fn attention(
+        &self,
+        a: &Attention,
+        id: NodeId,
+        w: &Worker<'_>,
+        own: &mut ThreadScratch,
+    ) {
+        let node = self.run.graph.node(id);
+        let (q, out) = (self.rows(node.srcs[0]), self.rows(id));
+        if q.rows == 0 {
+            return;
+        }
+        let context = &self.run.graph.params.context;
+        let args = AttnArgs {
+            q: q.as_ptr(),
+            q_stride: q.stride(),
+            k: self.buffer(node.srcs[1]).as_ptr(),
+            v: self.buffer(node.srcs[2]).as_ptr(),
+            k_type: context.type_k,
+            v_type: context.type_v,
+            slots: self.integers(node.srcs[3]),
+            row_seq: self.integers(node.srcs[4]),
+            page_table: self.integers(node.srcs[5]),
+            pages_per_seq: context.pages_per_seq,
+            n_head: a.n_head,
+            n_head_kv: a.n_head_kv,
+            head_dim: a.head_dim,
+            scale: a.scale,
+            window: a.window,
+        };
+        cut(&args, q.rows, &mut own.tiles_of_rows);
+        let items = own.tiles_of_rows.len() * a.n_head_kv;
+        let single = own.tiles_of_rows.iter().all(|t| t.segments.len() == 1);
+        if single || items >= ITEMS_A_THREAD * w.count() || w.count() == 1 {
+            self.by_tile(&args, out, w, own);
+        } else {
+            self.by_segment(&args, out, w, own);
+        }
+    }
+
+    /// One item a (KV head, tile): all its segments in order.
+    fn by_tile(&self, args: &AttnArgs<'_>, out: Rows, w: &Worker<'_>, own: &mut ThreadScratch) {
+        let ThreadScratch {
+            tiles_of_rows,
+            attention,
+            ..
+        } = own;
+        let n = tiles_of_rows.len();
+        w.for_each(n * args.n_head_kv, 1, |items| {
+            for item in items {
+                // Late tiles see the most, so they are started first; a head's tiles go together.
+                let (head, tile) = (item / n, &tiles_of_rows[n - 1 - item % n]);
+                // SAFETY: `args` describes this node's sources, written before the last barrier; the
+                // tile's rows of `out` in this head's columns are this item's alone.
+                unsafe {
+                    kernel::tile(
+                        self.machine,
+                        args,
+                        head,
+                        tile.rows.clone(),
+                        attention,
+                        out.as_ptr(),
+                        out.stride(),
+                    );
+                }
+            }
+        });
+    }
+
+    /// One item a (KV head, tile, segment), then one merge a (KV head, tile).
+    fn by_segment(&self, args: &AttnArgs<'_>, out: Rows, w: &Worker<'_>, own: &mut ThreadScratch) {
+        let ThreadScratch {
+            tiles_of_rows: tiles,
+            attention,
+            ..
+        } = own;
+        let Some(last) = tiles.last() else { return };
+        let (partials, reserved) = self.shared.floats();
+        assert!(
+            last.end_offset(args) <= reserved,
+            "scratch was reserved for {reserved} partial values"
+        );
+        let heads = args.n_head_kv;
+        let slice = |tile: &Tile, head: usize, segments: Range<usize>| {
+            let len = args.partial_len(&tile.rows);
+            let first = tile.offset + (head * tile.segments.len() + segments.start) * len;
+            // SAFETY: inside the reserved floats; different items have different parts.
+            unsafe { std::slice::from_raw_parts_mut(partials.add(first), segments.len() * len) }
+        };
+        w.for_each(last.item + heads * last.segments.len(), 1, |items| {
+            for item in items {
+                let tile = &tiles[tiles.partition_point(|t| t.item <= item) - 1];
+                let (head, s) = (
+                    (item - tile.item) / tile.segments.len(),
+                    (item - tile.item) % tile.segments.len(),
+                );
+                let segment = tile.segments.start + s;
+                let part = slice(tile, head, s..s + 1);
+                // SAFETY: as in `by_tile`; the partial result is this item's alone.
+                unsafe {
+                    kernel::segments(
+                        self.machine,
+                        args,
+                        head,
+                        tile.rows.clone(),
+                        segment..segment + 1,
+                        attention,
+                        part,
+                    );
+                }
+            }
+        });
+        w.barrier();
+        w.for_each(tiles.len() * heads, 1, |items| {
+            for item in items {
+                let (tile, head) = (&tiles[item / heads], item % heads);
+                let parts = slice(tile, head, 0..tile.segments.len());
+                // SAFETY: the parts were written before the barrier, and are this item's alone now, as
+                // are the tile's rows of `out` in this head's columns.
+                unsafe {
+                    kernel::merge(
+                        self.machine,
+                        args,
+                        head,
+                        tile.rows.clone(),
+                        parts,
+                        out.as_ptr(),
+                        out.stride(),
+                    );
+                }
+            }
+        });
+    }
+}
+
+impl Tile {
+    /// One past its partial results.
+    fn end_offset(&self, args: &AttnArgs<'_>) -> usize {
+        self.offset + args.n_head_kv * self.segments.len() * args.partial_len(&self.rows)
+    }
+}
+
+/// Cuts rows into tiles.
+fn cut(args: &AttnArgs<'_>, rows: usize, tiles: &mut Vec<Tile>) {
+    tiles.clear();
+    let (mut start, mut item, mut offset) = (0, 0, 0);
+    while start < rows {
+        let rows_of = args.tile_from(start, rows);
+        start = rows_of.end;
+        let tile = Tile {
+            segments: args.segments(&rows_of),
+            rows: rows_of,
+            item,
+            offset,
+        };
+        item += args.n_head_kv * tile.segments.len();
+        offset = tile.end_offset(args);
+        tiles.push(tile);
+    }
+}
+
+/// At most how many f32 the partial results of the run's attention nodes take.
+pub(super) fn shared_floats(run: &Run<'_>, threads: usize, slots: &[i32]) -> usize {
+    let segments = slots.iter().max().map_or(0, |s| *s as usize / SEGMENT + 1);
+    let needs = run.iter().map(|(_, node)| match &node.op {
+        Op::Attention(a) => floats_of(a, run.counts, threads, segments),
+        _ => 0,
+    });
+    needs.max().unwrap_or(0)
+}
+
+/// Partial results exist only where tiles are few, which bounds their rows.
+fn floats_of(a: &Attention, counts: Counts, threads: usize, segments: usize) -> usize {
+    if threads == 1 || segments < 2 {
+        return 0;
+    }
+    let most_tiles = (ITEMS_A_THREAD * threads).div_ceil(a.n_head_kv);
+    let rows = counts
+        .tokens
+        .min(most_tiles * kernel::tile_tokens(a.n_head / a.n_head_kv));
+    rows * a.n_head * (a.head_dim + 2) * segments
+}
+
+/// The input that holds the rows' slots, if the graph has one.
+pub(super) fn slots_input(run: &Run<'_>) -> Option<NodeId> {
+    run.graph
+        .inputs
+        .iter()
+        .find(|(i, _)| *i == Input::Slots)
+        .map(|(_, id)| *id)
+}

@@ -1,0 +1,181 @@
+//! Product nodes: activations into tiles once, then strips of every part of the group.
+
+use crate::graph::{Activation, MatMul, NodeId, Norm, Rows as RowCount, WeightId};
+
+use super::execute::Region;
+use super::kernels::matmul::{
+    self as kernel, ActKind, ActTiles, Epilogue, Glu, Scratch, SharedRows, glu_strips, interleave,
+    matmul_strips, quantize,
+};
+use super::kernels::norm::rms_scale;
+use super::pack::PackedMatrix;
+use super::rows::Rows;
+use super::scratch::{ThreadScratch, kind, shares};
+use super::threads::Worker;
+
+/// Pieces of a thread's share of the strips: few enough that each is a long stream.
+const PIECES: usize = 8;
+
+/// Whether a product, as it stands, has a kernel: all parts take one kind of activations, and a
+/// gated unit adds no biases.
+pub(super) fn supports(m: &MatMul, kind_of: impl Fn(WeightId) -> ActKind) -> bool {
+    let alike = m
+        .parts
+        .windows(2)
+        .all(|p| kind_of(p[0].weight) == kind_of(p[1].weight));
+    let plain = m.parts.iter().all(|p| p.bias.is_none()) && !m.residual && m.parts.len() == 2;
+    alike && (m.glu.is_none() || plain)
+}
+
+impl Region<'_> {
+    /// This thread's share of a product.
+    pub(super) fn matmul(&self, m: &MatMul, id: NodeId, w: &Worker<'_>, own: &mut ThreadScratch) {
+        let node = self.run.graph.node(id);
+        let x = self.rows(node.srcs[0]);
+        if x.rows == 0 {
+            return;
+        }
+        let out = self.rows(id);
+        let residual = m.residual.then(|| shared_rows(self.rows(node.srcs[1])));
+        let kind = kind(m, self.weights);
+        if shares(x.rows) {
+            let rows: RowCount = self.run.graph.node(node.srcs[0]).shape.rows;
+            let tiles = self.shared.tiles(kind, rows, x.cols);
+            self.tile_together(m.norm, tiles, x, w);
+            self.strips(m, tiles, residual, out, w, &mut own.panels);
+        } else {
+            own.tiles.reset(self.machine, kind, x.rows, x.cols);
+            own.scales.clear();
+            own.scales
+                .extend((0..x.rows).map(|r| self.scale_of(m.norm, x, r)));
+            let blocks = 0..own.tiles.blocks();
+            // SAFETY: the tiles are this thread's own.
+            unsafe { self.tile(m.norm, &own.tiles, x, &own.scales, blocks) };
+            self.strips(m, &own.tiles, residual, out, w, &mut own.panels);
+        }
+    }
+
+    /// 1 / rms of row `r`; 1 without a norm.
+    fn scale_of(&self, norm: Option<Norm>, x: Rows, r: usize) -> f32 {
+        // SAFETY: the plan puts a barrier after x's writer.
+        norm.map_or(1.0, |n| rms_scale(self.machine, unsafe { x.row(r) }, n.eps))
+    }
+
+    /// Fills the shared tiles on all threads, and waits for them.
+    fn tile_together(&self, norm: Option<Norm>, tiles: &ActTiles, x: Rows, w: &Worker<'_>) {
+        let (floats, len) = self.shared.floats();
+        assert!(
+            len >= x.rows,
+            "scratch was reserved for {len} rows, not {}",
+            x.rows
+        );
+        if norm.is_some() {
+            for r in w.range(x.rows) {
+                // SAFETY: r is below the reserved length; this thread alone writes it.
+                unsafe { *floats.add(r) = self.scale_of(norm, x, r) };
+            }
+            w.barrier();
+        }
+        // SAFETY: the first rows of the shared floats, which nobody writes now: written before the
+        // barrier, or not used.
+        let scales = unsafe { std::slice::from_raw_parts(floats, x.rows) };
+        // SAFETY: each block is one thread's.
+        unsafe { self.tile(norm, tiles, x, scales, w.range(tiles.blocks())) };
+        w.barrier();
+    }
+
+    /// Writes blocks of activations.
+    ///
+    /// # Safety
+    /// No other thread uses these blocks of `tiles` now.
+    unsafe fn tile(
+        &self,
+        norm: Option<Norm>,
+        tiles: &ActTiles,
+        x: Rows,
+        scale: &[f32],
+        blocks: std::ops::Range<usize>,
+    ) {
+        let norm = norm.map(|n| kernel::Norm {
+            scale,
+            weight: self.weights.vector(n.weight),
+        });
+        // SAFETY: the plan puts a barrier after x's writer.
+        let rows = unsafe {
+            kernel::Rows {
+                x: x.all(),
+                stride: x.stride(),
+            }
+        };
+        match tiles.kind() {
+            // SAFETY: the blocks are this thread's (caller).
+            ActKind::Q8 => unsafe { quantize(self.machine, tiles, rows, norm, blocks) },
+            // SAFETY: as above.
+            ActKind::F32 => unsafe { interleave(tiles, rows, norm, blocks) },
+        }
+    }
+
+    /// This thread's strips of all parts.
+    fn strips(
+        &self,
+        m: &MatMul,
+        tiles: &ActTiles,
+        residual: Option<SharedRows>,
+        out: Rows,
+        w: &Worker<'_>,
+        panels: &mut Scratch,
+    ) {
+        let matrix = |i: usize| self.weights.matrix(m.parts[i].weight);
+        if let Some(act) = m.glu {
+            let (gate, up, out) = (matrix(0), matrix(1), shared_rows(out));
+            let n = gate.layout().strips();
+            w.for_each(n, grain(n, w), |strips| {
+                // SAFETY: each strip's rows of `out` are this thread's; weights and tiles are not
+                // written in a region after their barrier.
+                unsafe { glu_strips(self.machine, gate, up, glu(act), strips, tiles, out, panels) };
+            });
+            return;
+        }
+        let n: usize = (0..m.parts.len())
+            .map(|i| matrix(i).layout().strips())
+            .sum();
+        w.for_each(n, grain(n, w), |range| {
+            let (mut first, mut column) = (0, 0);
+            for (i, part) in m.parts.iter().enumerate() {
+                let matrix: &PackedMatrix = matrix(i);
+                let end = first + matrix.layout().strips();
+                let (from, to) = (range.start.max(first), range.end.min(end));
+                if from < to {
+                    let epilogue = Epilogue {
+                        bias: part.bias.map(|b| self.weights.vector(b)),
+                        residual,
+                    };
+                    let out = shared_rows(out.columns(column, part.rows));
+                    let strips = from - first..to - first;
+                    // SAFETY: as above; a residual's rows are those of `out`, or written before the
+                    // last barrier.
+                    unsafe {
+                        matmul_strips(self.machine, matrix, strips, tiles, &epilogue, out, panels)
+                    };
+                }
+                (first, column) = (end, column + part.rows);
+            }
+        });
+    }
+}
+
+/// Strips a thread takes at a time: an even number, since wide kernels take two.
+fn grain(strips: usize, w: &Worker<'_>) -> usize {
+    (strips / (PIECES * w.count())).max(1).next_multiple_of(2)
+}
+
+fn glu(act: Activation) -> Glu {
+    match act {
+        Activation::Silu => Glu::Silu,
+        Activation::Gelu => Glu::Gelu,
+    }
+}
+
+fn shared_rows(r: Rows) -> SharedRows {
+    SharedRows::from_raw(r.as_ptr(), r.len(), r.stride())
+}

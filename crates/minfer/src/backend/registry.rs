@@ -1,0 +1,58 @@
+//! Which backends there are, in what order they are asked, and which names are refused.
+
+use crate::backend::cpu::{CpuBackend, CpuError};
+use crate::graph::Backend;
+
+/// Why no backend could be made.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RegistryError {
+    #[error("unknown backend '{name}': there are metal, cuda and cpu")]
+    Unknown { name: String },
+    #[error("backend '{name}' is not in this build: it has {built}")]
+    NotBuilt { name: String, built: String },
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+}
+
+/// Every backend that will ever be asked, by falling priority.
+const PRIORITY: &[(&str, u32)] = &[("metal", 300), ("cuda", 200), ("cpu", 100)];
+/// Those of this build.
+const BUILT: &[&str] = &["cpu"];
+
+/// Makes the wanted backends (all built ones for `None`) in order of priority. The CPU, which can
+/// run everything, is always among them.
+pub fn create(
+    wanted: Option<&[String]>,
+    n_threads: Option<usize>,
+) -> Result<Vec<Box<dyn Backend>>, RegistryError> {
+    for name in wanted.unwrap_or_default() {
+        if !PRIORITY.iter().any(|p| p.0 == name) {
+            return Err(RegistryError::Unknown { name: name.clone() });
+        }
+        if !BUILT.contains(&name.as_str()) {
+            return Err(RegistryError::NotBuilt {
+                name: name.clone(),
+                built: BUILT.join(", "),
+            });
+        }
+    }
+    Ok(vec![Box::new(CpuBackend::new(n_threads)?)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_refused_in_two_ways() {
+        let ask = |n: &str| {
+            create(Some(&[n.to_owned()]), Some(1))
+                .map(|b| b.len())
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(ask("cpu"), Ok(1));
+        assert!(ask("gpu").unwrap_err().contains("unknown backend 'gpu'"));
+        assert!(ask("metal").unwrap_err().contains("not in this build"));
+    }
+}

@@ -1,0 +1,76 @@
+//! How an engine is set up.
+
+use super::{EngineError, Model};
+use crate::graph::KvType;
+
+/// Options of an [`super::Engine`].
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Positions a sequence can have; fixed for the engine's life.
+    pub n_ctx: usize,
+    /// Most prompt tokens in one step.
+    pub n_batch: usize,
+    /// Threads; `None`: one for each CPU this process may use.
+    pub n_threads: Option<usize>,
+    /// Format of K.
+    pub type_k: KvType,
+    /// Format of V.
+    pub type_v: KvType,
+    /// Let the graph's nodes be fused. Off only to compare: the bits are the same.
+    pub fuse: bool,
+    /// Backends to use, by name in any order; `None`: all there are.
+    pub backends: Option<Vec<String>>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            n_ctx: 4096,
+            n_batch: 512,
+            n_threads: None,
+            type_k: KvType::F16,
+            type_v: KvType::F16,
+            fuse: true,
+            backends: None,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Refuses what can't be, naming the option.
+    pub(super) fn check(&self, model: &Model) -> Result<(), EngineError> {
+        let limit = model.hparams().n_ctx_train;
+        let within = |name, value, max| match (1..=max).contains(&value) {
+            true => Ok(()),
+            false => Err(EngineError::OptionOutOfRange {
+                name,
+                value,
+                min: 1,
+                max,
+            }),
+        };
+        within("n_ctx", self.n_ctx, limit)?;
+        within("n_batch", self.n_batch, 1 << 16)
+    }
+}
+
+/// The context of a run whose user gave none: 4096 or what prompt and answer need, whichever is
+/// larger, up to the model's limit. A prompt past the limit is refused with both numbers.
+pub fn default_n_ctx(
+    model: &Model,
+    prompt: usize,
+    n_predict: Option<usize>,
+) -> Result<usize, EngineError> {
+    let limit = model.hparams().n_ctx_train;
+    if prompt > limit {
+        return Err(EngineError::PromptTooLong {
+            prompt,
+            n_ctx: limit,
+            limit,
+        });
+    }
+    let wanted = prompt.saturating_add(n_predict.unwrap_or(usize::MAX / 2));
+    // Without a bound on the answer there is no need to know, and KV is memory: stay at 4096.
+    let wanted = if n_predict.is_none() { prompt } else { wanted };
+    Ok(wanted.max(4096).min(limit))
+}
