@@ -11,7 +11,7 @@ use super::message::Shape;
 use super::user_text::{ControlTokens, Marker};
 use super::{ChatError, DateTime, RenderRequest};
 use crate::gguf::{self, Array, Metadata};
-use crate::tokenizer::Part;
+use crate::tokenizer::{Part, Tokenizer};
 
 /// The format for models without a template: ChatML.
 pub const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
@@ -161,6 +161,18 @@ impl ChatTemplate {
             template.notice = Some(NO_TEMPLATE);
         }
         Ok(template)
+    }
+
+    /// The same template with the control tokens that a tokenizer knows: it also counts those that end a generation by their name,
+    /// whatever type the file gives them. Whoever encodes the rendering with a tokenizer must tell it here.
+    pub fn with_tokenizer(mut self, tokenizer: &Tokenizer) -> ChatTemplate {
+        let ids = 0..u32::try_from(tokenizer.n_vocab()).unwrap_or(u32::MAX);
+        let control = ids
+            .filter(|id| tokenizer.is_control(*id))
+            .filter_map(|id| tokenizer.token_text(id))
+            .map(str::to_owned);
+        self.control = ControlTokens::new(control);
+        self
     }
 
     /// The Jinja source used for conversations without tools.

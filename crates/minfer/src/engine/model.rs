@@ -79,7 +79,7 @@ impl Model {
         if let Some(t) = self.template.get() {
             return Ok(t);
         }
-        let template = ChatTemplate::from_metadata(self.metadata())?;
+        let template = ChatTemplate::from_metadata(self.metadata())?.with_tokenizer(&self.tokenizer);
         Ok(self.template.get_or_init(|| template))
     }
 

@@ -67,18 +67,23 @@ pub(super) fn max_logit(candidates: &[super::Candidate]) -> f32 {
 }
 
 /// The sum of e^(x - max) over all values: blocks of 64 x 16 lanes in f32, blocks and lanes in f64, in order.
+#[inline(never)]
 pub(super) fn sum_exp(values: &[f32], max: f32) -> f64 {
     let mut total = 0.0;
+    let mut exps = [0.0f32; 64 * LANES];
     for block in values.chunks(64 * LANES) {
+        // One plain loop for the exponentials, so that the compiler makes vectors of it.
+        for (e, x) in exps.iter_mut().zip(block) {
+            *e = exp(*x - max);
+        }
         let mut lanes = [0.0f32; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
+        let (chunks, rest) = exps[..block.len()].as_chunks::<LANES>();
         for chunk in chunks {
-            for (lane, x) in lanes.iter_mut().zip(chunk) {
-                *lane += exp(*x - max);
+            for (lane, e) in lanes.iter_mut().zip(chunk) {
+                *lane += e;
             }
         }
-        total += lanes.iter().map(|x| f64::from(*x)).sum::<f64>();
-        total += rest.iter().map(|x| f64::from(exp(*x - max))).sum::<f64>();
+        total += lanes.iter().chain(rest).map(|x| f64::from(*x)).sum::<f64>();
     }
     total
 }

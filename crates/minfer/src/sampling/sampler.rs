@@ -168,7 +168,12 @@ impl Sampler {
             ..
         } = self;
         let k = p.top_k as usize;
-        if k == 0 || k >= logits.len() {
+        let whole = k == 0 || k >= logits.len();
+        // The sum of all weights, where top-p looks at the whole vocabulary.
+        let mut total = None;
+        if whole && p.top_p < 1.0 && p.typical_p >= 1.0 {
+            total = Some(gather_mass(logits, p.top_p, candidates));
+        } else if whole {
             select::all(logits, candidates);
         } else {
             select::top_k(logits, k, candidates);
@@ -186,7 +191,7 @@ impl Sampler {
             max
         };
         if p.top_p < 1.0 {
-            let total = weigh(candidates, max, 1.0);
+            let total = total.unwrap_or_else(|| weigh(candidates, max, 1.0));
             let target = f64::from(p.top_p) * total;
             select::keep_mass(candidates, scratch, |c| max - c.logit, |sum| sum >= target);
         }
@@ -225,6 +230,22 @@ fn argmax(logits: &[f32]) -> Result<u32, SamplingError> {
         .position(|x| *x == best)
         .map(|i| i as u32)
         .ok_or(SamplingError::NoneLeft)
+}
+
+/// Gathers the likeliest tokens of the whole vocabulary, with weights, until they hold at least the fraction `p` of all weight; returns
+/// that whole weight. Usually the few within e^-10 of the best suffice, and the others need no entry.
+fn gather_mass(logits: &[f32], p: f32, candidates: &mut Vec<Candidate>) -> f64 {
+    let max = math::max(logits);
+    let total = math::sum_exp(logits, max);
+    for range in [10.0, 20.0] {
+        select::above(logits, max - range, candidates);
+        if weigh(candidates, max, 1.0) >= f64::from(p) * total {
+            return total;
+        }
+    }
+    select::all(logits, candidates);
+    weigh(candidates, max, 1.0);
+    total
 }
 
 /// Sets the weights to e^((logit - max) / temperature) and returns their sum.

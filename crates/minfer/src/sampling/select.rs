@@ -39,18 +39,28 @@ pub(super) fn top_k(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
     out.truncate(k);
 }
 
+/// Fills `out` with the tokens above a logit, in order of their ids.
+pub(super) fn above(logits: &[f32], least: f32, out: &mut Vec<Candidate>) {
+    out.clear();
+    for (c, chunk) in logits.chunks(LANES).enumerate() {
+        if chunk.iter().fold(0, |n, x| n + i32::from(*x > least)) == 0 {
+            continue;
+        }
+        for (i, logit) in chunk.iter().enumerate() {
+            if *logit > least {
+                out.push(Candidate {
+                    id: (c * LANES + i) as u32,
+                    logit: *logit,
+                    weight: 0.0,
+                });
+            }
+        }
+    }
+}
+
 /// Fills `out` with all tokens that are not at minus infinity, in order of their ids.
 pub(super) fn all(logits: &[f32], out: &mut Vec<Candidate>) {
-    out.clear();
-    let finite = logits
-        .iter()
-        .enumerate()
-        .filter(|(_, x)| **x > f32::NEG_INFINITY);
-    out.extend(finite.map(|(i, x)| Candidate {
-        id: i as u32,
-        logit: *x,
-        weight: 0.0,
-    }));
+    above(logits, f32::NEG_INFINITY, out);
 }
 
 /// Classes of keys: a key's bits without the low ones. For keys >= 0 the order of classes is the order of keys.
