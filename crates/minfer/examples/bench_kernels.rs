@@ -14,8 +14,10 @@ use minfer::numeric::{GgmlType, RUNNABLE, is_float};
 
 /// Columns of the weights.
 const K: usize = 2048;
-/// Bytes of the matrix that decode streams.
-const STREAM: usize = 64 << 20;
+/// Decode streams this many bytes, in pieces that are timed one by one: a piece is short enough to run
+/// undisturbed on a busy machine, and all of them are larger than the caches.
+const PIECE: usize = 2 << 20;
+const PIECES: usize = 48;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,7 +29,6 @@ fn main() {
         .get(1)
         .map(|n| GgmlType::from_name(n).unwrap_or_else(|| exit(&format!("no type is called {n}"))));
     let peak = int8_peak(machine, Duration::from_millis(200));
-    let memory = vec![1u8; STREAM];
     println!(
         "{}: int8 peak {:.0} Gop/s, one thread",
         machine.name(),
@@ -37,8 +38,7 @@ fn main() {
         .into_iter()
         .filter(|t| only.is_none_or(|o| o == *t))
     {
-        let read = read_bandwidth(machine, &memory, 8);
-        bench(machine, ty, peak, read);
+        bench(machine, ty, peak);
     }
 }
 
@@ -47,24 +47,37 @@ fn exit(message: &str) -> ! {
     std::process::exit(2)
 }
 
-fn bench(machine: Machine, ty: GgmlType, peak: f64, read: f64) {
-    let row_bytes = ty.row_bytes(K).expect("whole blocks");
-    let big = matrix(ty, (STREAM / row_bytes).next_multiple_of(32));
-    let bytes = big.layout().bytes() as f64;
-    let one = seconds(machine, &big, 1);
-    let share = 100.0 * bytes / one / read;
+fn bench(machine: Machine, ty: GgmlType, peak: f64) {
+    let rows = PIECE / ty.row_bytes(K).expect("whole blocks") / 32 * 32;
+    let pieces: Vec<PackedMatrix> = (0..PIECES).map(|_| matrix(ty, rows)).collect();
+    let memory = vec![1u8; PIECE * PIECES];
+    let read = median((0..2).flat_map(|_| {
+        memory
+            .chunks(PIECE)
+            .map(|piece| read_bandwidth(machine, piece))
+    }));
+    let bytes = pieces[0].layout().bytes() as f64;
+    let one = median(seconds(machine, &pieces, 1, 2));
     print!(
-        "{:5} decode {:5.1} GB/s ({share:3.0} %)",
+        "{:5} read {:.1} GB/s, decode {:.1} ({:.0} %)",
         ty.name(),
-        bytes / one / 1e9
+        read / 1e9,
+        bytes / one / 1e9,
+        100.0 * bytes / one / read
     );
     for n in [2, 4, 8] {
-        print!("  x{n}: {:.1}", n as f64 * one / seconds(machine, &big, n));
+        print!(
+            "  x{n}: {:.1}",
+            n as f64 * one / median(seconds(machine, &pieces, n, 1))
+        );
     }
-    let small = matrix(ty, 512);
     print!("  pack {:.0} MB/s", pack_speed(ty) / 1e6);
-    for n in [16, 32, 64, 512] {
-        let ops = 2.0 * (small.layout().rows * K * n) as f64 / seconds(machine, &small, n);
+    for (n, rows) in [(16, 512), (32, 512), (64, 256), (512, 64)] {
+        let small = [matrix(ty, rows)];
+        let best = seconds(machine, &small, n, 30)
+            .into_iter()
+            .fold(f64::INFINITY, f64::min);
+        let ops = 2.0 * (rows * K * n) as f64 / best;
         match is_float(ty) {
             true => print!("  {n}: {:.0} Gflop/s", ops / 1e9),
             false => print!(
@@ -75,6 +88,12 @@ fn bench(machine: Machine, ty: GgmlType, peak: f64, read: f64) {
         }
     }
     println!();
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut v: Vec<f64> = values.into_iter().collect();
+    v.sort_by(f64::total_cmp);
+    v[v.len() / 2]
 }
 
 /// A matrix of some rows repeated.
@@ -123,22 +142,22 @@ fn pack_speed(ty: GgmlType) -> f64 {
     src.len() as f64 / (0..5).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// The best time of a product with `n` columns: other work on the machine only ever adds to it.
-fn seconds(machine: Machine, w: &PackedMatrix, n: usize) -> f64 {
+/// Times of the products of each matrix with `n` columns, all matrices in turn, `rounds` times.
+fn seconds(machine: Machine, matrices: &[PackedMatrix], n: usize, rounds: usize) -> Vec<f64> {
+    let layout = matrices[0].layout();
     let x: Vec<f32> = (0..n * K)
         .map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.01)
         .collect();
     let mut acts = ActTiles::new();
-    acts.reset(machine, ActKind::of(w.layout().ty), n, K);
+    acts.reset(machine, ActKind::of(layout.ty), n, K);
     fill(machine, &mut acts, Rows { x: &x, stride: K }, None);
-    let mut out = vec![0.0; n * w.layout().rows];
+    let mut out = vec![0.0; n * layout.rows];
     let mut scratch = Scratch::new();
-    let run = |out: &mut [f32], scratch: &mut Scratch| {
+    let mut times = Vec::new();
+    for w in (0..rounds).flat_map(|_| matrices) {
         let start = Instant::now();
-        matmul(machine, w, &acts, out, scratch);
-        start.elapsed().as_secs_f64()
-    };
-    (0..15)
-        .map(|_| run(&mut out, &mut scratch))
-        .fold(f64::INFINITY, f64::min)
+        matmul(machine, w, &acts, &mut out, &mut scratch);
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times
 }

@@ -78,38 +78,39 @@ fn pack_block(format: QuantFormat, block: &[u8], r: usize, at: &BlockPlaces, out
     if format.has_min {
         put_f16(out, 32, r, small.min);
     }
-    let codes = &mut out[at.first..];
-    match format.bits {
-        8 => (0..32).for_each(|k| codes[64 * (k / 4) + 4 * r + k % 4] = small.codes[k]),
-        bits => {
-            put_nibbles(&mut codes[at.nibbles..], r, &small.codes);
-            if bits == 5 {
-                put_fifth_bits(codes, r, &small.codes);
-            }
-        }
+    let (out, words) = (&mut out[at.first..], words(&small.codes));
+    if format.bits == 8 {
+        return words
+            .iter()
+            .enumerate()
+            .for_each(|(j, w)| put_word(out, 64 * j, r, *w));
+    }
+    put_nibbles(&mut out[at.nibbles..], r, &words);
+    if format.bits == 5 {
+        put_fifth_bits(out, r, &words);
     }
 }
 
 fn pack_k(block: &numeric::KBlock, fifth: bool, r: usize, at: &BlockPlaces, out: &mut [u8]) {
     put_f16(out, 0, r, block.d);
     put_f16(out, 32, r, block.dmin);
-    let mut words = [0u32; 3];
+    let mut fields = [0u32; 3];
     for (f, field) in block.scales.iter().chain(&block.mins).enumerate() {
         let field = u32::from(*field);
         match f {
-            0..15 => words[f / 5] |= field << (6 * (f % 5)),
+            0..15 => fields[f / 5] |= field << (6 * (f % 5)),
             // The sixteenth lies in the top two bits of each word.
-            _ => (0..3).for_each(|w| words[w] |= (field >> (2 * w) & 3) << 30),
+            _ => (0..3).for_each(|w| fields[w] |= (field >> (2 * w) & 3) << 30),
         }
     }
-    for (w, word) in words.iter().enumerate() {
-        out[64 + 64 * w + 4 * r..][..4].copy_from_slice(&word.to_le_bytes());
+    for (w, word) in fields.iter().enumerate() {
+        put_word(out, 64 + 64 * w, r, *word);
     }
     for (b, codes) in block.codes.as_chunks::<32>().0.iter().enumerate() {
-        let out = &mut out[at.first + b * at.step..];
-        put_nibbles(&mut out[at.nibbles..], r, codes);
+        let (out, words) = (&mut out[at.first + b * at.step..], words(codes));
+        put_nibbles(&mut out[at.nibbles..], r, &words);
         if fifth {
-            put_fifth_bits(out, r, codes);
+            put_fifth_bits(out, r, &words);
         }
     }
 }
@@ -120,14 +121,9 @@ fn pack_q6_k(block: &numeric::Q6KBlock, r: usize, at: &BlockPlaces, out: &mut [u
         out[32 + 16 * g + r] = *scale as u8;
     }
     for (b, codes) in block.codes.as_chunks::<32>().0.iter().enumerate() {
-        let out = &mut out[at.first + b * at.step..];
-        put_nibbles(out, r, codes);
-        for x in 0..4 {
-            for (v, js) in [0..4, 4..8].into_iter().enumerate() {
-                let fields = js.fold(0, |h, j| h | codes[4 * j + x] >> 4 << (2 * (j % 4)));
-                out[at.high + 64 * v + 4 * r + x] = fields;
-            }
-        }
+        let (out, words) = (&mut out[at.first + b * at.step..], words(codes));
+        put_nibbles(out, r, &words);
+        put_two_bits(&mut out[at.high..], r, &words);
     }
 }
 
@@ -136,20 +132,42 @@ fn put_f16(out: &mut [u8], at: usize, r: usize, value: f16) {
     out[at + 2 * r..][..2].copy_from_slice(&value.to_le_bytes());
 }
 
+/// 32 codes as words: word j holds codes 4 j .. 4 j + 4, the four bytes of row r in vector j.
+fn words(codes: &[u8; 32]) -> [u32; 8] {
+    std::array::from_fn(|j| {
+        u32::from_le_bytes([
+            codes[4 * j],
+            codes[4 * j + 1],
+            codes[4 * j + 2],
+            codes[4 * j + 3],
+        ])
+    })
+}
+
+/// Four bytes of row `r` in the vector at `at`.
+fn put_word(out: &mut [u8], at: usize, r: usize, word: u32) {
+    out[at + 4 * r..][..4].copy_from_slice(&word.to_le_bytes());
+}
+
 /// Low four bits of 32 codes.
-fn put_nibbles(out: &mut [u8], r: usize, codes: &[u8; 32]) {
+fn put_nibbles(out: &mut [u8], r: usize, w: &[u32; 8]) {
+    const LOW: u32 = 0x0f0f_0f0f;
     for j in 0..4 {
-        for x in 0..4 {
-            let (low, high) = (codes[4 * j + x], codes[16 + 4 * j + x]);
-            out[64 * j + 4 * r + x] = (low & 15) | high << 4;
-        }
+        put_word(out, 64 * j, r, (w[j] & LOW) | (w[j + 4] & LOW) << 4);
     }
 }
 
 /// Fifth bits of 32 codes: bit j of byte x is that of code 4 j + x.
-fn put_fifth_bits(out: &mut [u8], r: usize, codes: &[u8; 32]) {
-    for x in 0..4 {
-        out[4 * r + x] = (0..8).fold(0, |h, j| h | (codes[4 * j + x] >> 4 & 1) << j);
+fn put_fifth_bits(out: &mut [u8], r: usize, w: &[u32; 8]) {
+    let bits = (0..8).fold(0, |h, j| h | (w[j] >> 4 & 0x0101_0101) << j);
+    put_word(out, 0, r, bits);
+}
+
+/// Bits 4 and 5 of 32 codes: field j % 4 of byte x of vector j / 4 is that of code 4 j + x.
+fn put_two_bits(out: &mut [u8], r: usize, w: &[u32; 8]) {
+    for v in 0..2 {
+        let fields = (0..4).fold(0, |h, f| h | (w[4 * v + f] >> 4 & 0x0303_0303) << (2 * f));
+        put_word(out, 64 * v, r, fields);
     }
 }
 
