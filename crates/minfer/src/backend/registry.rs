@@ -21,10 +21,12 @@ const PRIORITY: &[(&str, u32)] = &[("metal", 300), ("cuda", 200), ("cpu", 100)];
 const BUILT: &[&str] = &["cpu"];
 
 /// Makes the wanted backends (all built ones for `None`) in order of priority. The CPU, which can
-/// run everything, is always among them.
+/// run everything, is always among them. `cpu` names its instruction set; `None`: `MINFER_CPU`, or the
+/// fastest there is.
 pub fn create(
     wanted: Option<&[String]>,
     n_threads: Option<usize>,
+    cpu: Option<&str>,
 ) -> Result<Vec<Box<dyn Backend>>, RegistryError> {
     for name in wanted.unwrap_or_default() {
         if !PRIORITY.iter().any(|p| p.0 == name) {
@@ -37,7 +39,7 @@ pub fn create(
             });
         }
     }
-    Ok(vec![Box::new(CpuBackend::new(n_threads)?)])
+    Ok(vec![Box::new(CpuBackend::new(n_threads, cpu)?)])
 }
 
 #[cfg(test)]
@@ -47,7 +49,7 @@ mod tests {
     #[test]
     fn names_are_refused_in_two_ways() {
         let ask = |n: &str| {
-            create(Some(&[n.to_owned()]), Some(1))
+            create(Some(&[n.to_owned()]), Some(1), None)
                 .map(|b| b.len())
                 .map_err(|e| e.to_string())
         };

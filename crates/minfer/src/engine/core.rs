@@ -48,7 +48,11 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Core, Error> {
         options.check(&model)?;
-        let backends = backend::create(options.backends.as_deref(), options.n_threads)?;
+        let backends = backend::create(
+            options.backends.as_deref(),
+            options.n_threads,
+            options.cpu.as_deref(),
+        )?;
         let mut scheduler = Scheduler::new(backends, SchedulerOptions::default());
         scheduler.load_weights(model.weights(), &mut |done, all| {
             progress(done as u64, all as u64)

@@ -12,6 +12,9 @@ pub struct EngineOptions {
     pub n_batch: usize,
     /// Threads; `None`: one for each CPU this process may use.
     pub n_threads: Option<usize>,
+    /// Instruction set of the CPU backend (`scalar`, `avx2`, …); `None`: what `MINFER_CPU` names, or
+    /// the fastest this CPU has. The bits are the same.
+    pub cpu: Option<String>,
     /// Format of K.
     pub type_k: KvType,
     /// Format of V.
@@ -28,6 +31,7 @@ impl Default for EngineOptions {
             n_ctx: 4096,
             n_batch: 512,
             n_threads: None,
+            cpu: None,
             type_k: KvType::F16,
             type_v: KvType::F16,
             fuse: true,

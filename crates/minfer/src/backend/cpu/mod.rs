@@ -9,6 +9,8 @@ pub mod buffer;
 mod execute;
 pub mod kernels;
 mod matmul;
+#[cfg(test)]
+mod op_tests;
 pub mod pack;
 mod plan;
 mod rows;
@@ -42,6 +44,8 @@ const CPU_VARIABLE: &str = "MINFER_CPU";
 #[allow(missing_docs)]
 pub enum CpuError {
     #[error("{CPU_VARIABLE}: {0}")]
+    Variable(MachineError),
+    #[error(transparent)]
     Machine(#[from] MachineError),
     #[error(transparent)]
     Threads(#[from] ThreadsError),
@@ -63,12 +67,13 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// With so many threads (`None`: one for each CPU this process may use), on the machine that
-    /// `MINFER_CPU` names or the fastest there is.
-    pub fn new(n_threads: Option<usize>) -> Result<CpuBackend, CpuError> {
-        let machine = match std::env::var(CPU_VARIABLE) {
-            Ok(name) => Machine::from_name(&name)?,
-            Err(_) => Machine::detect(),
+    /// With so many threads (`None`: one for each CPU this process may use), on the machine of this
+    /// name (`None`: the one that `MINFER_CPU` names, or the fastest there is).
+    pub fn new(n_threads: Option<usize>, machine: Option<&str>) -> Result<CpuBackend, CpuError> {
+        let machine = match (machine, std::env::var(CPU_VARIABLE)) {
+            (Some(name), _) => Machine::from_name(name)?,
+            (None, Ok(name)) => Machine::from_name(&name).map_err(CpuError::Variable)?,
+            (None, Err(_)) => Machine::detect(),
         };
         CpuBackend::with_machine(machine, n_threads.unwrap_or_else(available_cpus))
     }

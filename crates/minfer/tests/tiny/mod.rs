@@ -1,0 +1,101 @@
+//! The tiny models of `tests/data/tiny_models`, and running them.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use minfer::engine::{Done, Engine, EngineOptions, Event, Generate, Model, Request, Task};
+use minfer::graph::KvType;
+
+/// Every variant.
+pub const NAMES: [&str; 6] = ["llama", "llama3", "qwen2", "qwen2-yarn", "qwen3", "gemma3"];
+
+fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/tiny_models")
+        .join(file)
+}
+
+/// A variant, opened.
+pub fn model(name: &str) -> Arc<Model> {
+    Model::open(&path(&format!("{name}.gguf"))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Ten prompts.
+pub fn prompts() -> Vec<Vec<u32>> {
+    let text = std::fs::read_to_string(path("prompts.json")).unwrap();
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_value(all["prompts"].clone()).unwrap()
+}
+
+/// transformers' logits of all prompts' positions, one after the other.
+pub fn golden(name: &str) -> Vec<f32> {
+    let bytes = std::fs::read(path(&format!("{name}.logits"))).unwrap();
+    bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect()
+}
+
+/// f32 KV, two threads.
+pub fn exact() -> EngineOptions {
+    let (type_k, type_v) = (KvType::F32, KvType::F32);
+    EngineOptions {
+        n_ctx: 512,
+        n_threads: Some(2),
+        type_k,
+        type_v,
+        ..EngineOptions::default()
+    }
+}
+
+/// An engine.
+pub fn engine(model: &Arc<Model>, options: &EngineOptions) -> Engine {
+    Engine::new(model.clone(), options.clone(), &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Logits after every token of a prompt.
+pub fn logits(model: &Arc<Model>, options: &EngineOptions, prompt: &[u32]) -> Vec<f32> {
+    logits_on(&engine(model, options), prompt, true)
+}
+
+/// Logits after every token, or the last.
+pub fn logits_on(engine: &Engine, prompt: &[u32], all: bool) -> Vec<f32> {
+    let mut out = Vec::new();
+    let request = Request {
+        prompt: prompt.to_vec(),
+        task: Task::Logits { all },
+    };
+    for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {
+        match event {
+            Event::Logits { values, .. } => out.extend(values),
+            Event::Error(e) => panic!("{e}"),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// Generated ids, text and how it ended.
+pub fn generate(engine: &Engine, prompt: &[u32], task: Generate) -> (Vec<u32>, String, Done) {
+    let (mut ids, mut text) = (Vec::new(), String::new());
+    let request = Request {
+        prompt: prompt.to_vec(),
+        task: Task::Generate(task),
+    };
+    for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {
+        match event {
+            Event::Token { id, text: t } => {
+                ids.push(id);
+                text.push_str(&t);
+            }
+            Event::Done(done) => {
+                text.push_str(&done.text);
+                return (ids, text, done);
+            }
+            Event::Error(e) => panic!("{e}"),
+            _ => {}
+        }
+    }
+    panic!("the stream ended without an end")
+}
