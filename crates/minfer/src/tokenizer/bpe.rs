@@ -4,7 +4,8 @@ use super::TokenizerError;
 use super::hash::{self, PairMap};
 use super::merge::{NONE, Pairs, Scratch, Symbol, merge};
 use super::vocab::{Alphabet, ByteDecoder, Vocab};
-use crate::gguf::Metadata;
+use crate::gguf::{Metadata, StrArray};
+use std::ops::Range;
 
 /// The merges of a byte-level vocabulary.
 pub(super) struct Bpe {
@@ -13,6 +14,108 @@ pub(super) struct Bpe {
     bytes: [u32; 256],
     /// A word that is a token as a whole is that token.
     ignore_merges: bool,
+}
+
+/// Rules are looked up in blocks: first everything is brought into the cache, then it is used.
+const BLOCK: usize = 64;
+
+/// Bytes to look up, with their hash.
+struct Part<'a> {
+    bytes: &'a [u8],
+    hash: u64,
+}
+
+impl Part<'_> {
+    fn new(bytes: &[u8]) -> Part<'_> {
+        Part {
+            bytes,
+            hash: hash::bytes(bytes),
+        }
+    }
+
+    fn find(&self, vocab: &Vocab) -> Option<u32> {
+        vocab.lookup(Alphabet::ByteLevel, self.hash, self.bytes)
+    }
+}
+
+/// What is wrong with which rule.
+type Wrong = (usize, &'static str);
+
+/// A block of rules as bytes.
+struct Block {
+    decoder: ByteDecoder,
+    bytes: Vec<u8>,
+    /// Index, start, border and end of each rule.
+    cuts: Vec<[usize; 4]>,
+}
+
+impl Block {
+    fn new() -> Block {
+        Block {
+            decoder: ByteDecoder::new(),
+            bytes: Vec::new(),
+            cuts: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, rules: &StrArray, range: Range<usize>) -> Result<(), Wrong> {
+        self.bytes.clear();
+        self.cuts.clear();
+        for index in range {
+            let rule = rules.get(index).unwrap_or_default();
+            let parts = rule
+                .split_once(' ')
+                .filter(|(l, r)| !l.is_empty() && !r.is_empty());
+            let (left, right) = parts.ok_or((index, "is not two parts with a space between"))?;
+            let start = self.bytes.len();
+            let known = self.decoder.decode(left, &mut self.bytes);
+            let border = self.bytes.len();
+            if !known || !self.decoder.decode(right, &mut self.bytes) {
+                return Err((index, "has a character outside the byte-level alphabet"));
+            }
+            self.cuts.push([index, start, border, self.bytes.len()]);
+        }
+        Ok(())
+    }
+
+    /// Each rule: its index, left part, right part and both together.
+    fn rules(&self) -> impl Iterator<Item = (usize, Part<'_>, Part<'_>, &[u8])> {
+        let part = |from, to| self.bytes.get(from..to).unwrap_or_default();
+        self.cuts.iter().map(move |[index, start, border, end]| {
+            let (left, right) = (part(*start, *border), part(*border, *end));
+            (
+                *index,
+                Part::new(left),
+                Part::new(right),
+                part(*start, *end),
+            )
+        })
+    }
+
+    fn touch(&self, vocab: &Vocab) {
+        let touched = |(_, l, r, _): (usize, Part<'_>, Part<'_>, &[u8])| {
+            vocab.touch(l.hash) ^ vocab.touch(r.hash)
+        };
+        std::hint::black_box(self.rules().map(touched).fold(0, |a, b| a ^ b));
+    }
+
+    fn add(&self, vocab: &Vocab, next: &mut u32, merges: &mut PairMap) -> Result<(), Wrong> {
+        for (index, left, right, both) in self.rules() {
+            let (Some(left), Some(right)) = (left.find(vocab), right.find(vocab)) else {
+                return Err((index, "has a part that is not a token"));
+            };
+            let expected = vocab.is_mergeable(*next) && vocab.bytes(*next) == Some(both);
+            let merged = if expected {
+                Some(*next)
+            } else {
+                Part::new(both).find(vocab)
+            };
+            let merged = merged.ok_or((index, "makes a text that is not a token"))?;
+            *next = merged.wrapping_add(1);
+            merges.push(left, right, merged);
+        }
+        Ok(())
+    }
 }
 
 impl Bpe {
@@ -24,42 +127,24 @@ impl Bpe {
     ) -> Result<Bpe, TokenizerError> {
         let key = "tokenizer.ggml.merges";
         let rules = md.required(key, md.str_arr(key)?)?;
-        let find = |bytes: &[u8]| vocab.lookup(Alphabet::ByteLevel, hash::bytes(bytes), bytes);
-        let decoder = ByteDecoder::new();
         let mut merges = PairMap::with_capacity(rules.len());
-        let mut pair = Vec::new();
-        for (index, rule) in rules.iter().enumerate() {
-            let wrong = |why| TokenizerError::Merge {
+        let mut block = Block::new();
+        // The results of rules mostly follow each other in the vocabulary.
+        let mut next = 0u32;
+        for first in (0..rules.len()).step_by(BLOCK) {
+            let end = first.saturating_add(BLOCK).min(rules.len());
+            let wrong = |(index, why)| TokenizerError::Merge {
                 index,
-                text: rule.to_owned(),
+                text: rules.get(index).unwrap_or_default().to_owned(),
                 why,
             };
-            let (left, right) = rule
-                .split_once(' ')
-                .filter(|(l, r)| !l.is_empty() && !r.is_empty())
-                .ok_or_else(|| wrong("is not two parts with a space between"))?;
-            pair.clear();
-            let ok = decoder.decode(left, &mut pair);
-            let cut = pair.len();
-            if !ok || !decoder.decode(right, &mut pair) {
-                return Err(wrong("has a character outside the byte-level alphabet"));
-            }
-            let (l, r) = pair.split_at_checked(cut).unwrap_or_default();
-            let (Some(left), Some(right)) = (find(l), find(r)) else {
-                return Err(wrong("has a part that is not a token"));
-            };
-            let merged = find(&pair).ok_or_else(|| wrong("makes a text that is not a token"))?;
-            // A vocabulary of so many rules does not fit in memory; ranks past 2^32 would be equal.
-            merges.insert(
-                left,
-                right,
-                u32::try_from(index).unwrap_or(u32::MAX),
-                merged,
-            );
+            block.read(rules, first..end).map_err(wrong)?;
+            block.touch(vocab);
+            block.add(vocab, &mut next, &mut merges).map_err(wrong)?;
         }
         let mut bytes = [NONE; 256];
         for (slot, byte) in bytes.iter_mut().zip(0..=255u8) {
-            *slot = find(&[byte]).unwrap_or(NONE);
+            *slot = Part::new(&[byte]).find(vocab).unwrap_or(NONE);
         }
         Ok(Bpe {
             merges,

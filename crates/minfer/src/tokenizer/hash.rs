@@ -36,6 +36,7 @@ fn mask_for(n: usize) -> usize {
 }
 
 /// Token ids by text. The texts stay with the caller, who compares them.
+#[derive(Default)]
 pub(super) struct TextMap {
     /// High half: hash; low half: id + 1, so that 0 is an empty slot.
     slots: Vec<u64>,
@@ -65,73 +66,91 @@ impl TextMap {
         }
     }
 
-    /// Stores an id under a hash that holds no equal text yet. At most the capacity's count.
-    pub(super) fn insert(&mut self, hash: u64, id: u32) {
+    /// Reads the slot where a search for a hash begins, so that the search finds it in the cache:
+    /// reads that depend on nothing overlap, searches hardly do.
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.slots
+            .get(hash as usize & self.mask)
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Stores an id under the hash of its text, unless `same` accepts an id that is there already.
+    /// True if it was stored. At most as many as the capacity says.
+    pub(super) fn insert(&mut self, hash: u64, id: u32, mut same: impl FnMut(u32) -> bool) -> bool {
         let mut at = hash as usize & self.mask;
         while let Some(slot) = self.slots.get_mut(at) {
-            if *slot == 0 {
-                *slot = hash >> 32 << 32 | u64::from(id).wrapping_add(1);
-                return;
+            match (*slot as u32).checked_sub(1) {
+                None => {
+                    *slot = hash >> 32 << 32 | u64::from(id).wrapping_add(1);
+                    return true;
+                }
+                Some(there) if *slot >> 32 == hash >> 32 && same(there) => return false,
+                Some(_) => at = at.wrapping_add(1) & self.mask,
             }
-            at = at.wrapping_add(1) & self.mask;
         }
+        false
     }
 }
 
 /// Merges by pair of ids.
 pub(super) struct PairMap {
-    /// Pair, rank, merged id. Ids are below 2^32 - 1, so all ones is an empty slot.
-    slots: Vec<(u64, u32, u32)>,
+    /// High half: hash; low half: rank + 1, so that 0 is an empty slot.
+    slots: Vec<u64>,
     mask: usize,
+    /// Left, right and merged id by rank.
+    rules: Vec<[u32; 3]>,
 }
-
-const EMPTY: u64 = u64::MAX;
 
 impl PairMap {
     /// An empty map for up to `n` pairs.
     pub(super) fn with_capacity(n: usize) -> PairMap {
         let mask = mask_for(n);
         PairMap {
-            slots: vec![(EMPTY, 0, 0); mask.saturating_add(1)],
+            slots: vec![0; mask.saturating_add(1)],
             mask,
+            rules: Vec::with_capacity(n),
         }
     }
 
-    fn key(left: u32, right: u32) -> (u64, usize) {
-        let key = u64::from(left) << 32 | u64::from(right);
-        (key, fold(key ^ *SEED, K) as usize)
+    fn hash(left: u32, right: u32) -> u64 {
+        fold((u64::from(left) << 32 | u64::from(right)) ^ *SEED, K)
     }
 
     /// Rank and merged id of a pair.
     pub(super) fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
-        let (key, mut at) = PairMap::key(left, right);
+        let hash = PairMap::hash(left, right);
+        let mut at = hash as usize & self.mask;
         loop {
-            at &= self.mask;
-            let slot = self.slots.get(at)?;
-            if slot.0 == key {
-                return Some((slot.1, slot.2));
+            let slot = *self.slots.get(at)?;
+            let rank = (slot as u32).checked_sub(1)?;
+            if slot >> 32 == hash >> 32
+                && let Some([l, r, merged]) = self.rules.get(rank as usize)
+                && (*l, *r) == (left, right)
+            {
+                return Some((rank, *merged));
             }
-            if slot.0 == EMPTY {
-                return None;
-            }
-            at = at.wrapping_add(1);
+            at = at.wrapping_add(1) & self.mask;
         }
     }
 
-    /// Adds a merge; the first of equal pairs stays.
-    pub(super) fn insert(&mut self, left: u32, right: u32, rank: u32, merged: u32) {
-        let (key, mut at) = PairMap::key(left, right);
-        loop {
-            at &= self.mask;
-            match self.slots.get_mut(at) {
-                Some(slot) if slot.0 == EMPTY => *slot = (key, rank, merged),
-                Some(slot) if slot.0 != key => {
-                    at = at.wrapping_add(1);
-                    continue;
-                }
-                _ => {}
-            }
+    /// Adds the next merge by rank; of equal pairs the first counts. At most as many as the
+    /// capacity says.
+    pub(super) fn push(&mut self, left: u32, right: u32, merged: u32) {
+        let known = self.get(left, right).is_some();
+        self.rules.push([left, right, merged]);
+        if known {
             return;
+        }
+        let hash = PairMap::hash(left, right);
+        let mut at = hash as usize & self.mask;
+        while let Some(slot) = self.slots.get_mut(at) {
+            if *slot == 0 {
+                // Fewer than 2^32 rules: their texts would not fit a file that can be read.
+                *slot = hash >> 32 << 32 | (self.rules.len() as u64 & u64::from(u32::MAX));
+                return;
+            }
+            at = at.wrapping_add(1) & self.mask;
         }
     }
 }

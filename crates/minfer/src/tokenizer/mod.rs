@@ -1,8 +1,15 @@
 //! Tokenizers built from GGUF metadata alone: byte-level BPE and SentencePiece BPE.
 //!
-//! Ids equal those of Hugging Face `tokenizers` with the model's own configuration, and of
-//! llama.cpp; `docs/ARCHITECTURE.md` lists where those two differ and which one this follows.
-//! Text is never normalised: a file does not say how.
+//! Ids equal those of Hugging Face `tokenizers` with the family's own pre-tokenizer, and of
+//! llama.cpp where the two agree. Where they do not, this follows the former:
+//! - `</s>` is a control token, and ends a generation, only where the file says so;
+//! - white space beyond ASCII belongs to DeepSeek LLM's character classes, and `'ſ` is a
+//!   contraction where case is folded;
+//! - Unicode is version 16.0.
+//!
+//! And where a vocabulary lacks a byte's token, the byte gives none and nothing merges across it,
+//! as in llama.cpp. BOS is never added twice, unlike there. Text is never normalised: a file does
+//! not say how.
 
 #![cfg_attr(
     not(test),
@@ -25,6 +32,8 @@ mod merge;
 mod pre;
 mod special;
 mod spm;
+#[cfg(test)]
+mod tests;
 mod unicode;
 mod vocab;
 

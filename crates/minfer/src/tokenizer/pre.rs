@@ -42,9 +42,9 @@ enum Stage {
 }
 
 /// The letters that DeepSeek LLM's second pattern lists: pairs of first and last.
-const DEEPSEEK_LETTERS: &str = "AZazµµÀÖØöøƺƼƿǄʓʕʯͰͳͶͶͷͷͻͽͿͿΆΆΈΊΌΌΎΡΣϵϷҁҊԯԱՖႠჅᎠᏵᏸᏽᲐᲺᲽᲿᴀᴫᵫᵷᵹᶚḀἕἘἝἠὅὈὍ\
-    ὐὗὙὙὛὛὝὝὟώᾀᾴᾶᾼ\u{1fbe}\u{1fbe}ῂῄῆῌῐΐῖΊῠῬῲῴῶῼℂℂℇℇℊℓℕℕℙℝℤℤ\u{2126}\u{2126}ℨℨ\u{212a}ℭℯℴℹℹℼℿⅅⅉⅎⅎↃↃↄↄⰀⱻⱾⳤⳫⳮⳲⳲⳳⳳꙀꙭꚀꚛꜢꝯꝱꞇꞋꞎꭰꮿﬀﬆﬓﬗＡＺａｚ\
-    𐐀𐑏𐒰𐓓𐓘𐓻𐲀𐲲𐳀𐳲𑢠𑣟𞤀𞥃";
+const DEEPSEEK_LETTERS: &str = "AZazµµÀÖØöøƺƼƿǄʓʕʯͰͳͶͶͷͷͻͽͿͿΆΆΈΊΌΌΎΡΣϵϷҁҊԯԱՖႠჅᎠᏵᏸᏽᲐᲺᲽᲿᴀᴫᵫᵷᵹᶚ\
+    ḀἕἘἝἠὅὈὍὐὗὙὙὛὛὝὝὟώᾀᾴᾶᾼ\u{1fbe}\u{1fbe}ῂῄῆῌῐΐῖΊῠῬῲῴῶῼℂℂℇℇℊℓℕℕℙℝℤℤ\u{2126}\u{2126}ℨℨ\u{212a}ℭℯℴℹℹℼℿⅅⅉⅎⅎↃↃↄↄ\
+    ⰀⱻⱾⳤⳫⳮⳲⳲⳳⳳꙀꙭꚀꚛꜢꝯꝱꞇꞋꞎꭰꮿﬀﬆﬓﬗＡＺａｚ𐐀𐑏𐒰𐓓𐓘𐓻𐲀𐲲𐳀𐳲𑢠𑣟𞤀𞥃";
 
 /// A pre-tokenizer, with what its name says about the rest of the tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

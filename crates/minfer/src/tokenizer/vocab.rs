@@ -101,28 +101,49 @@ impl Vocab {
             }
             // The texts together stay below 2^31 bytes, and no token's bytes are longer than its text.
             self.ends.push(self.bytes.len() as u32);
-            let key = match alphabet {
-                Alphabet::ByteLevel => self.bytes.get(start..).unwrap_or_default(),
-                Alphabet::SentencePiece => text.as_bytes(),
-            };
-            let hash = hash::bytes(key);
-            if mergeable && self.lookup(alphabet, hash, key).is_none() {
-                self.map.insert(hash, id as u32);
+            if mergeable {
+                let stored = self.store(alphabet, id as u32);
                 if let Some(m) = self.mergeable.get_mut(id) {
-                    *m = true;
+                    *m = stored;
                 }
             }
         }
         Ok(())
     }
 
+    /// Puts a token into the map; false if there is one of the same text.
+    fn store(&mut self, alphabet: Alphabet, id: u32) -> bool {
+        let mut map = std::mem::take(&mut self.map);
+        let key = self.key(alphabet, id).unwrap_or_default();
+        let stored = map.insert(hash::bytes(key), id, |there| {
+            self.key(alphabet, there) == Some(key)
+        });
+        self.map = map;
+        stored
+    }
+
+    /// What a token is found by.
+    fn key(&self, alphabet: Alphabet, id: u32) -> Option<&[u8]> {
+        match alphabet {
+            Alphabet::ByteLevel => self.bytes(id),
+            Alphabet::SentencePiece => self.text(id).map(str::as_bytes),
+        }
+    }
+
+    /// Whether merging can reach a token.
+    pub(super) fn is_mergeable(&self, id: u32) -> bool {
+        self.mergeable.get(id as usize) == Some(&true)
+    }
+
     /// The token that merging reaches with these bytes (byte-level) or this text (SentencePiece),
     /// whose hash is given.
     pub(super) fn lookup(&self, alphabet: Alphabet, hash: u64, key: &[u8]) -> Option<u32> {
-        self.map.get(hash, |id| match alphabet {
-            Alphabet::ByteLevel => self.bytes(id) == Some(key),
-            Alphabet::SentencePiece => self.text(id).map(str::as_bytes) == Some(key),
-        })
+        self.map.get(hash, |id| self.key(alphabet, id) == Some(key))
+    }
+
+    /// Brings what [`Vocab::lookup`] will read for a hash into the cache.
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.map.touch(hash)
     }
 
     /// Number of tokens.
