@@ -49,13 +49,12 @@ fn exit(message: &str) -> ! {
 
 fn bench(machine: Machine, ty: GgmlType, peak: f64) {
     let rows = PIECE / ty.row_bytes(K).expect("whole blocks") / 32 * 32;
-    let pieces: Vec<PackedMatrix> = (0..PIECES).map(|_| matrix(ty, rows)).collect();
-    let memory = vec![1u8; PIECE * PIECES];
-    let read = median((0..2).flat_map(|_| {
-        memory
-            .chunks(PIECE)
-            .map(|piece| read_bandwidth(machine, piece))
-    }));
+    let mut pieces: Vec<PackedMatrix> = (0..PIECES).map(|_| matrix(ty, rows)).collect();
+    let read = (0..2).flat_map(|_| 0..PIECES).map(|i| {
+        let strips = 0..pieces[i].layout().strips();
+        read_bandwidth(machine, pieces[i].strips_mut(strips))
+    });
+    let read = median(read.collect::<Vec<_>>());
     let bytes = pieces[0].layout().bytes() as f64;
     let one = median(seconds(machine, &pieces, 1, 2));
     print!(

@@ -2,9 +2,20 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use memmap2::MmapMut;
 
 /// Bytes of a cache line, and the alignment of every [`AlignedBuffer`].
 pub const LINE: usize = 64;
+
+/// Bytes of a huge page. Large buffers begin at one and ask for them: where the processor's address
+/// tables are nested (virtual machines), reading is twice as fast.
+const HUGE: usize = 2 << 20;
+
+/// Bytes of a mapping that the weights of a model share.
+const CHUNK: usize = 64 << 20;
 
 /// Zeroed bytes that begin at a cache line. Shared by threads through raw pointers: who writes must own the
 /// range for that time.
@@ -12,6 +23,8 @@ pub const LINE: usize = 64;
 pub struct AlignedBuffer {
     ptr: NonNull<u8>,
     len: usize,
+    /// What holds it, unless it is on the heap.
+    chunk: Option<Arc<Chunk>>,
 }
 
 // SAFETY: plain bytes owned by this value. Writing through `&self` is only possible through `as_mut_ptr`,
@@ -29,13 +42,37 @@ impl AlignedBuffer {
     /// `len` zero bytes; `None` when there is no memory.
     pub fn try_zeroed(len: usize) -> Option<AlignedBuffer> {
         if len == 0 {
-            let ptr = NonNull::dangling();
-            return Some(AlignedBuffer { ptr, len });
+            let (ptr, chunk) = (NonNull::dangling(), None);
+            return Some(AlignedBuffer { ptr, len, chunk });
         }
         let layout = Layout::from_size_align(len, LINE).ok()?;
+        if len >= HUGE {
+            return Some(Chunk::map(len)?.part(0, len));
+        }
         // SAFETY: the layout is not empty.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(AlignedBuffer { ptr, len })
+        let chunk = None;
+        Some(AlignedBuffer { ptr, len, chunk })
+    }
+
+    /// `len` zero bytes that live as long as their neighbours: weights of one model lie together, so that
+    /// small matrices are on huge pages as well. Not for what comes and goes: the memory is given back
+    /// when the last buffer of a mapping is dropped. Ends the process when there is no memory.
+    pub fn among_weights(len: usize) -> AlignedBuffer {
+        static LAST: Mutex<(Weak<Chunk>, usize)> = Mutex::new((Weak::new(), 0));
+        if len == 0 || len > CHUNK / 2 {
+            return AlignedBuffer::zeroed(len);
+        }
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let (chunk, used) = match last.0.upgrade() {
+            Some(chunk) if last.1 + len <= CHUNK => (chunk, last.1),
+            _ => match Chunk::map(CHUNK) {
+                Some(chunk) => (chunk, 0),
+                None => return AlignedBuffer::zeroed(len),
+            },
+        };
+        *last = (Arc::downgrade(&chunk), (used + len).next_multiple_of(LINE));
+        chunk.part(used, len)
     }
 
     /// All bytes, while nobody else uses them.
@@ -71,9 +108,88 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: allocated in `zeroed` with this layout.
+        if self.len > 0 && self.chunk.is_none() {
+            // SAFETY: allocated in `try_zeroed` with this layout.
             unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        }
+    }
+}
+
+/// Fresh pages, zero and not there until they are touched.
+#[derive(Debug)]
+struct Chunk {
+    /// Owns the pages; only used through `first`.
+    _mapping: MmapMut,
+    /// The first huge page.
+    first: AtomicPtr<u8>,
+}
+
+impl Chunk {
+    /// `len` bytes.
+    fn map(len: usize) -> Option<Arc<Chunk>> {
+        let mut mapping = MmapMut::map_anon(len.checked_add(HUGE)?).ok()?;
+        let offset = mapping.as_ptr().align_offset(HUGE);
+        #[cfg(target_os = "linux")]
+        {
+            // Whole huge pages only: a buffer takes no more memory than its own size.
+            let whole = len / HUGE * HUGE;
+            if let Err(e) = mapping.advise_range(memmap2::Advice::HugePage, offset, whole) {
+                tracing::debug!("madvise(HUGEPAGE) was refused: {e}");
+            }
+        }
+        let first = AtomicPtr::new(mapping[offset..].as_mut_ptr());
+        Some(Arc::new(Chunk {
+            _mapping: mapping,
+            first,
+        }))
+    }
+
+    /// `len` bytes from `from` on, which no other buffer has.
+    fn part(self: Arc<Chunk>, from: usize, len: usize) -> AlignedBuffer {
+        let first = self.first.load(Ordering::Relaxed).wrapping_add(from);
+        let ptr = NonNull::new(first).expect("a mapping is not at address 0");
+        AlignedBuffer {
+            ptr,
+            len,
+            chunk: Some(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zero_and_aligned_whatever_holds_them() {
+        for len in [0, 1, 63, 4096, HUGE - 1, HUGE, 3 * HUGE + 5] {
+            let mut b = AlignedBuffer::zeroed(len);
+            assert_eq!((b.len(), b.bytes_mut().len()), (len, len));
+            assert!(b.bytes_mut().iter().all(|x| *x == 0));
+            assert!(len == 0 || b.as_ptr().align_offset(LINE) == 0);
+            b.bytes_mut().fill(7);
+            drop(b);
+        }
+        assert!(AlignedBuffer::try_zeroed(usize::MAX).is_none());
+        assert!(AlignedBuffer::try_zeroed(isize::MAX as usize - 4096).is_none());
+    }
+
+    #[test]
+    fn weights_lie_together_and_are_zero_again_after_all_were_dropped() {
+        for _ in 0..2 {
+            let sizes = [100, 3000, CHUNK / 2, CHUNK / 2 - 64, 200, CHUNK];
+            let mut all: Vec<_> = sizes.map(AlignedBuffer::among_weights).into();
+            for (i, b) in all.iter_mut().enumerate() {
+                assert_eq!((b.len(), b.as_ptr().align_offset(LINE)), (sizes[i], 0));
+                assert!(b.bytes_mut().iter().all(|x| *x == 0));
+                b.bytes_mut().fill(i as u8 + 1);
+            }
+            for (i, b) in all.iter_mut().enumerate() {
+                assert!(
+                    b.bytes_mut().iter().all(|x| *x == i as u8 + 1),
+                    "buffers overlap"
+                );
+            }
         }
     }
 }

@@ -142,7 +142,7 @@ pub struct PackedMatrix {
 impl PackedMatrix {
     /// Room for a matrix; all weights are zero until packed.
     pub fn zeroed(layout: PackedLayout) -> PackedMatrix {
-        let data = AlignedBuffer::zeroed(layout.bytes());
+        let data = AlignedBuffer::among_weights(layout.bytes());
         PackedMatrix { layout, data }
     }
 
