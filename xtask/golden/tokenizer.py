@@ -9,6 +9,8 @@ tokenizers with the family's documented pre-tokenizer. Where they differ, the se
 the difference must be of a kind that `why_different` knows.
 
     tokenizer.py FAMILY …                        these only
+    tokenizer.py --model NAME MODEL.gguf         NAME.json of a whole vocabulary (smollm2: the
+                                                 model that the test of this name fetches)
     tokenizer.py --full OUT_DIR MODEL.gguf …     the same for whole vocabularies, as files for
                                                  crates/minfer/examples/check_tokenizer.rs
 """
@@ -215,12 +217,12 @@ def fnv(ids):
     return h
 
 
-def golden(path, texts):
+def golden(path, texts, target):
     """{"plain" and "parsed": one hash a text, 8 hex digits each; "short": ids of a few texts}."""
     (_, plain), (_, parsed) = reference(path, texts)
     out = {k: "".join(f"{fnv(i):08x}" for i in ids) for k, ids in (("plain", plain), ("parsed", parsed))}
     out["short"] = {t: parsed[i] for i, t in enumerate(texts) if 0 < len(t) <= 6 or t in REPORTED}
-    path.with_suffix(".json").write_text(json.dumps(out, ensure_ascii=False, separators=(",", ":")) + "\n")
+    target.write_text(json.dumps(out, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def sources():
@@ -256,6 +258,9 @@ def main():
         for path in map(pathlib.Path, sys.argv[3:]):
             write_full(path, texts, pathlib.Path(sys.argv[2]) / f"{path.stem}.json")
         return
+    if sys.argv[1:2] == ["--model"]:
+        golden(pathlib.Path(sys.argv[3]), texts, DATA / f"{sys.argv[2]}.json")
+        return
     DATA.mkdir(parents=True, exist_ok=True)
     (DATA / "corpus.json").write_text(json.dumps(texts, ensure_ascii=False, separators=(",", ":")) + "\n")
     chars = {c for t in texts for c in t} | {"▁"}
@@ -263,7 +268,7 @@ def main():
     for family in sys.argv[1:] or FAMILIES:
         target = DATA / f"{family}.gguf"
         cut(folder / f"ggml-vocab-{family}.gguf", target, chars)
-        golden(target, texts)
+        golden(target, texts, target.with_suffix(".json"))
 
 
 if __name__ == "__main__":
