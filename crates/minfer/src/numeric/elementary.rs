@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn exp_and_ln_are_within_two_ulps_of_std() {
         let mut r = stream(1);
-        for _ in 0..200_000 {
+        for _ in 0..30_000 {
             let x = (r() - 0.5) * 1400.0;
             close("exp", x, exp(x), x.exp(), 2.0);
             let x = (r() - 0.5) * 2.0;
@@ -278,14 +278,14 @@ mod tests {
     fn sin_and_cos_are_close_to_std_for_every_angle_of_a_position() {
         let mut r = stream(2);
         for scale in [1.0, 1e3, 1e6, 3.2e9] {
-            for _ in 0..100_000 {
+            for _ in 0..20_000 {
                 let x = (r() - 0.5) * 2.0 * scale;
                 close("sin", x, sin(x), x.sin(), 2.0);
                 close("cos", x, cos(x), x.cos(), 2.0);
             }
         }
         // Where the reduction cancels most: the doubles nearest to multiples of pi/2.
-        for n in 1..200_000 {
+        for n in 1..50_000 {
             let x = f64::from(n) * std::f64::consts::FRAC_PI_2;
             close("sin", x, sin(x), x.sin(), 2.0);
             close("cos", x, cos(x), x.cos(), 2.0);
