@@ -79,7 +79,8 @@ impl Model {
         if let Some(t) = self.template.get() {
             return Ok(t);
         }
-        let template = ChatTemplate::from_metadata(self.metadata())?.with_tokenizer(&self.tokenizer);
+        let template =
+            ChatTemplate::from_metadata(self.metadata())?.with_tokenizer(&self.tokenizer);
         Ok(self.template.get_or_init(|| template))
     }
 

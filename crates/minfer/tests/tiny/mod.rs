@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use minfer::engine::{Done, Engine, EngineOptions, Event, Generate, Model, Request, Task};
+use minfer::gguf::{GgufFile, GgufWriter};
 use minfer::graph::KvType;
+use minfer::numeric::{GgmlType, encode_row};
 
 /// Every variant.
 pub const NAMES: [&str; 6] = ["llama", "llama3", "qwen2", "qwen2-yarn", "qwen3", "gemma3"];
@@ -19,6 +21,43 @@ fn path(file: &str) -> PathBuf {
 /// A variant, opened.
 pub fn model(name: &str) -> Arc<Model> {
     Model::open(&path(&format!("{name}.gguf"))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A variant whose matrices are stored in these types, in turn: 32-value types and floats.
+pub fn quantized(name: &str, types: &[GgmlType]) -> Arc<Model> {
+    let file = GgufFile::open(&path(&format!("{name}.gguf"))).unwrap();
+    let mut writer = GgufWriter::new(3).unwrap();
+    for (key, value) in file.metadata().iter() {
+        writer.set(key, value.clone()).unwrap();
+    }
+    let mut types = types.iter().cycle();
+    let mut data = Vec::new();
+    for t in file.tensors() {
+        let (mut ty, mut bytes) = (t.ty, file.data(t).to_vec());
+        if t.dims.len() == 2 {
+            ty = *types.next().unwrap();
+            bytes = encode(ty, t.dims[0] as usize, &bytes);
+        }
+        writer.tensor(&t.name, ty, &t.dims).unwrap();
+        data.push(bytes);
+    }
+    let mut out = writer.start(Vec::new()).unwrap();
+    data.iter().for_each(|d| out.tensor(d).unwrap());
+    let file = GgufFile::from_bytes(out.finish().unwrap()).unwrap();
+    Model::from_file(Arc::new(file)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Rows of f32 bytes in another type.
+fn encode(ty: GgmlType, cols: usize, bytes: &[u8]) -> Vec<u8> {
+    let values: Vec<f32> = bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
+    let mut out = Vec::new();
+    values
+        .chunks_exact(cols)
+        .for_each(|row| encode_row(ty, row, &mut out).unwrap());
+    out
 }
 
 /// Ten prompts.
