@@ -1,10 +1,17 @@
 //! The command line: each flag with its own words.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use clap::builder::NonEmptyStringValueParser;
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use minfer::backend::cpu::threads::MAX_THREADS;
 use minfer::graph::KvType;
+
+use crate::output;
 
 /// Run GGUF language models.
 #[derive(Parser)]
@@ -20,7 +27,7 @@ pub struct Cli {
 pub enum Command {
     /// Answer a prompt.
     Run(RunArgs),
-    /// Fetch a model into the cache and print its path.
+    /// Fetch a model into the cache, or check the one there, and print its path.
     Pull(PullArgs),
     /// List the cached models.
     List(ListArgs),
@@ -48,13 +55,13 @@ pub struct ModelArg {
 #[derive(Args, Clone)]
 pub struct EngineArgs {
     /// Threads; default: one for each CPU this process may use.
-    #[arg(short = 't', long, value_name = "N")]
+    #[arg(short = 't', long, value_name = "N", value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Context length in tokens.
-    #[arg(short = 'c', long, value_name = "N")]
+    #[arg(short = 'c', long, value_name = "N", value_parser = at_least(1_usize), allow_negative_numbers = true)]
     pub n_ctx: Option<usize>,
     /// Most prompt tokens in one step.
-    #[arg(short = 'b', long, value_name = "N", default_value_t = 512)]
+    #[arg(short = 'b', long, value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_batch: usize,
     /// Format of cached keys: f32 or f16.
     #[arg(long, value_name = "TYPE", default_value = "f16")]
@@ -66,7 +73,7 @@ pub struct EngineArgs {
     #[arg(long)]
     pub no_fuse: bool,
     /// Use only this backend (repeat for more): cpu.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = backend)]
     pub backend: Vec<String>,
 }
 
@@ -75,7 +82,7 @@ pub struct EngineArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub model: ModelArg,
-    /// The prompt; read from stdin when it is a pipe and no prompt is given.
+    /// The prompt; read from stdin (without a final newline) when it is a pipe and no prompt is given.
     pub prompt: Option<String>,
     #[command(flatten)]
     pub engine: EngineArgs,
@@ -85,13 +92,14 @@ pub struct RunArgs {
         long,
         value_name = "N",
         default_value_t = 512,
+        value_parser = at_least(-1_i64),
         allow_negative_numbers = true
     )]
     pub n_predict: i64,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Text that ends the answer (repeat for more).
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
     /// System message in front of the prompt.
     #[arg(long, value_name = "TEXT", conflicts_with = "no_template")]
@@ -114,7 +122,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temp: Option<f32>,
     /// Keep the K likeliest tokens; 0: all [default: 40].
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", value_parser = at_least(0_u32), allow_negative_numbers = true)]
     pub top_k: Option<u32>,
     /// Keep the likeliest tokens whose probabilities sum to P; 1: all [default: 0.95].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
@@ -137,11 +145,11 @@ pub struct SamplingArgs {
     /// Penalty for each occurrence; 0: off [default: 0].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub frequency_penalty: Option<f32>,
-    /// Add to a token's logit: ID+BIAS or ID-BIAS (repeat for more).
+    /// Add to a token's logit: ID+BIAS, ID-BIAS, or ID=-inf to ban it (repeat for more).
     #[arg(long, value_name = "ID±BIAS")]
     pub logit_bias: Vec<String>,
     /// Seed of the draws [default: 42].
-    #[arg(short = 's', long, value_name = "N")]
+    #[arg(short = 's', long, value_name = "N", value_parser = at_least(0_u64), allow_negative_numbers = true)]
     pub seed: Option<u64>,
 }
 
@@ -204,7 +212,7 @@ pub struct GraphArgs {
     #[arg(long, value_name = "F")]
     pub json: Option<PathBuf>,
     /// Token rows (rounded up to a power of two).
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_tokens: usize,
     /// Show the graph as built, before fusion.
     #[arg(long)]
@@ -248,6 +256,8 @@ pub struct BenchArgs {
         long,
         value_name = "N",
         value_delimiter = ',',
+        value_parser = within(0, MAX_TEST),
+        allow_negative_numbers = true,
         default_value = "512"
     )]
     pub n_prompt: Vec<usize>,
@@ -257,17 +267,19 @@ pub struct BenchArgs {
         long,
         value_name = "N",
         value_delimiter = ',',
+        value_parser = within(0, MAX_TEST),
+        allow_negative_numbers = true,
         default_value = "128"
     )]
     pub n_gen: Vec<usize>,
     /// Thread counts; default: one for each CPU this process may use.
-    #[arg(short = 't', long, value_name = "N", value_delimiter = ',')]
+    #[arg(short = 't', long, value_name = "N", value_delimiter = ',', value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
     pub threads: Vec<usize>,
     /// Measured repetitions of each test.
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = at_least(1_usize), allow_negative_numbers = true)]
     pub repetitions: usize,
     /// Most prompt tokens in one step.
-    #[arg(short = 'b', long, value_name = "N", default_value_t = 512)]
+    #[arg(short = 'b', long, value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_batch: usize,
     /// Format of cached keys: f32 or f16.
     #[arg(long, value_name = "TYPE", default_value = "f16")]
@@ -289,6 +301,62 @@ pub enum BenchFormat {
     Json,
     /// Comma-separated values with a header.
     Csv,
+}
+
+/// Most tokens of one step.
+const MAX_BATCH: usize = 1 << 16;
+/// Most tokens of one of `bench`'s tests; the model's own limit is lower.
+const MAX_TEST: usize = 1 << 24;
+
+/// Takes numbers from `min` up.
+fn at_least<T>(min: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let n = text.parse().ok().filter(|n| *n >= min);
+        n.ok_or_else(|| format!("it must be a whole number from {min} up"))
+    }
+}
+
+/// Takes numbers from `min` to `max`.
+fn within(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| {
+        let n = text.parse().ok().filter(|n| (min..=max).contains(n));
+        n.ok_or_else(|| format!("it must be a whole number from {min} to {max}"))
+    }
+}
+
+/// Takes the name of a backend that this build has.
+fn backend(name: &str) -> Result<String, String> {
+    match minfer::backend::check(name) {
+        Ok(()) => Ok(name.to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Ends the process as the parser's answer wants: help and version go to stdout; what is wrong
+/// goes to stderr, in one line, with exit code 2.
+pub fn refuse(answer: &clap::Error) -> ! {
+    match answer.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => answer.exit(),
+        _ => output::exit(2, &one_line(&answer.render().to_string())),
+    }
+}
+
+/// The parser's message without the usage that follows it.
+fn one_line(message: &str) -> String {
+    let said = message
+        .strip_prefix("error: ")
+        .unwrap_or(message)
+        .lines()
+        .map(str::trim)
+        .take_while(|l| !l.starts_with("Usage: ") && !l.starts_with("For more information"))
+        .filter(|l| !l.is_empty());
+    let said: Vec<&str> = said.collect();
+    format!("{} (see --help)", said.join(" "))
 }
 
 /// `minfer MODEL …` means `minfer run MODEL …`: puts `run` in front of what is no command.

@@ -14,7 +14,8 @@ use args::{Cli, Command};
 use output::Failure;
 
 fn main() {
-    let cli = Cli::parse_from(args::with_default_command(std::env::args_os().collect()));
+    let argv = args::with_default_command(std::env::args_os().collect());
+    let cli = Cli::try_parse_from(argv).unwrap_or_else(|e| args::refuse(&e));
     start_logging();
     // What was said is flushed token by token, so there is nothing to save here.
     if let Err(e) = ctrlc::set_handler(|| std::process::exit(130)) {
@@ -32,25 +33,24 @@ fn main() {
     };
     match result {
         Ok(()) | Err(Failure::ClosedPipe) => {}
-        Err(Failure::Usage(message)) => {
-            eprintln!("error: {message}");
-            std::process::exit(2);
-        }
-        Err(Failure::Error(message)) => {
-            eprintln!("error: {message}");
-            std::process::exit(1);
-        }
+        Err(Failure::Usage(message)) => output::exit(2, &message),
+        Err(Failure::Error(message)) => output::exit(1, &message),
     }
 }
 
 /// Warnings to stderr; `MINFER_LOG` (as `RUST_LOG`) shows more.
 fn start_logging() {
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("MINFER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = match std::env::var("MINFER_LOG") {
+        Ok(text) => EnvFilter::try_new(&text)
+            .unwrap_or_else(|e| output::exit(2, &format!("MINFER_LOG is '{text}': {e}"))),
+        Err(_) => EnvFilter::new("warn"),
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .without_time()
         .with_target(false)
+        .log_internal_errors(false) // stderr's reader may go away too
         .init();
 }

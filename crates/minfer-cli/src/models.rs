@@ -5,19 +5,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use minfer::engine::{Engine, EngineOptions, Model, default_n_ctx};
-use minfer_hub::{Hub, Progress};
+use minfer::engine::{Engine, EngineError, EngineOptions, Model, default_n_ctx};
+use minfer_hub::{Hub, HubError, Progress};
 
 use crate::args::EngineArgs;
-use crate::output::Failure;
+use crate::output::{Failure, note};
 
 /// The file a MODEL argument means; fetched if need be, with a bar on a terminal.
 pub fn resolve(spec: &str) -> Result<PathBuf, Failure> {
+    with_bar(|hub, bar| hub.resolve(spec, bar))
+}
+
+/// The same, with the cache made to hold what the source has now.
+pub fn pull(spec: &str) -> Result<PathBuf, Failure> {
+    with_bar(|hub, bar| hub.pull(spec, bar))
+}
+
+fn with_bar(
+    get: impl FnOnce(&Hub, &mut Bar<'_>) -> Result<PathBuf, HubError>,
+) -> Result<PathBuf, Failure> {
     let bar = ProgressBar::no_length();
     bar.set_style(bar_style(
         "{msg} {bytes}/{total_bytes} {bytes_per_sec} {wide_bar}",
     ));
-    let path = Hub::new()?.resolve(spec, &mut Bar(&bar));
+    let path = get(&Hub::new()?, &mut Bar(&bar));
     bar.finish_and_clear();
     Ok(path?)
 }
@@ -40,7 +51,7 @@ impl Progress for Bar<'_> {
     }
 
     fn note(&mut self, text: &str) {
-        self.0.suspend(|| eprintln!("{text}"));
+        self.0.suspend(|| note(text));
     }
 }
 
@@ -54,15 +65,23 @@ pub fn open(spec: &str) -> Result<Arc<Model>, Failure> {
 }
 
 /// The context: what the user gave, else what the prompt and the answer need (`default_n_ctx`).
+/// A prompt that is longer is refused here, before the weights are loaded.
 pub fn n_ctx(
     a: &EngineArgs,
     model: &Model,
     prompt: usize,
     n_predict: Option<usize>,
 ) -> Result<usize, Failure> {
+    let limit = model.hparams().n_ctx_train;
     match a.n_ctx {
-        Some(n) => Ok(n),
-        None => Ok(default_n_ctx(model, prompt, n_predict).map_err(minfer::Error::from)?),
+        Some(n_ctx) if n_ctx <= limit && prompt > n_ctx => Err(EngineError::PromptTooLong {
+            prompt,
+            n_ctx,
+            limit,
+        }
+        .into()),
+        Some(n_ctx) => Ok(n_ctx),
+        None => Ok(default_n_ctx(model, prompt, n_predict)?),
     }
 }
 

@@ -34,6 +34,18 @@ pub fn print(text: impl Display) -> Outcome {
     }
 }
 
+/// A line to stderr. Its reader may have gone away too; then there is nobody left to tell.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Says why in one line on stderr, and ends.
+pub fn exit(code: i32, message: &str) -> ! {
+    let lines: Vec<&str> = message.lines().map(str::trim).collect();
+    note(format_args!("error: {}", lines.join(" ").trim_end()));
+    std::process::exit(code)
+}
+
 /// A line to stdout.
 pub fn print_line(text: impl Display) -> Outcome {
     print(format_args!("{text}\n"))

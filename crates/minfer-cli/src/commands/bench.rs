@@ -21,9 +21,9 @@ struct Row {
 
 /// Runs every test and prints the table.
 pub fn bench(a: &BenchArgs) -> Outcome {
-    if a.repetitions == 0 {
+    if a.n_prompt.iter().chain(&a.n_gen).all(|n| *n == 0) {
         return Err(Failure::Usage(
-            "--repetitions is 0: it must be 1 or more".into(),
+            "nothing to measure: --n-prompt and --n-gen are 0".into(),
         ));
     }
     let model = models::open(&a.model.model)?;
@@ -41,6 +41,12 @@ pub fn bench(a: &BenchArgs) -> Outcome {
         .chain(a.n_gen.iter().map(|n| n + 1))
         .max()
         .unwrap_or(1);
+    let limit = model.hparams().n_ctx_train;
+    if longest > limit {
+        return Err(Failure::Error(format!(
+            "the longest test needs a context of {longest} tokens, the model's limit is {limit}"
+        )));
+    }
     let threads = if a.threads.is_empty() {
         vec![minfer::backend::cpu::available_cpus()]
     } else {
@@ -49,7 +55,7 @@ pub fn bench(a: &BenchArgs) -> Outcome {
     let mut rows = Vec::new();
     for n_threads in threads {
         let options = EngineOptions {
-            n_ctx: longest.max(1),
+            n_ctx: longest,
             n_batch: a.n_batch,
             n_threads: Some(n_threads),
             type_k: a.cache_type_k,
@@ -90,10 +96,10 @@ pub fn bench(a: &BenchArgs) -> Outcome {
 
 /// Tokens a second of one test: `n_prompt` tokens into an empty context, or `n_gen` steps after one token.
 fn test(engine: &Engine, n_prompt: usize, n_gen: usize) -> Result<f64, Failure> {
-    let n_vocab = engine.model().hparams().n_vocab as u32;
+    let n_vocab = engine.model().hparams().n_vocab;
     // Any tokens do: speed does not depend on them.
-    let prompt = (0..n_prompt.max(1) as u32)
-        .map(|i| (i * 7919 + 1) % n_vocab)
+    let prompt = (0..n_prompt.max(1))
+        .map(|i| ((i * 7919 + 1) % n_vocab) as u32)
         .collect();
     let sampling = SamplerParams {
         temperature: 0.0,
@@ -162,7 +168,7 @@ impl Row {
     /// llama-bench's field names.
     fn json(&self) -> Value {
         json!({
-            "build_commit": env!("CARGO_PKG_VERSION"),
+            "version": env!("CARGO_PKG_VERSION"),
             "model_filename": self.model,
             "model_size": self.size,
             "n_prompt": self.n_prompt,

@@ -13,12 +13,6 @@ use crate::output::{Failure, Outcome, print};
 
 /// Builds the graph of a step and writes it.
 pub fn graph(a: &GraphArgs) -> Outcome {
-    if a.n_tokens == 0 || a.n_tokens > 1 << 16 {
-        return Err(Failure::Usage(format!(
-            "--n-tokens is {}: it must lie between 1 and 65536",
-            a.n_tokens
-        )));
-    }
     let model = models::open(&a.model.model)?;
     let pages = model.hparams().n_ctx_train.min(4096).div_ceil(PAGE);
     let params = GraphParams {
@@ -29,7 +23,7 @@ pub fn graph(a: &GraphArgs) -> Outcome {
             type_k: KvType::F16,
             type_v: KvType::F16,
             pages_full: pages,
-            pages_windowed: pages,
+            pages_windowed: model.hparams().sliding_window.map_or(0, |_| pages),
             max_seqs: 1,
             pages_per_seq: pages,
             fuse: !a.no_fuse,

@@ -27,12 +27,12 @@ pub fn inspect(a: &InspectArgs) -> Outcome {
         file.tensors().len()
     );
     for (key, value) in file.metadata().iter() {
-        out += &format!("{key:<44} {}\n", short(value));
+        out += &format!("{:<44} {}\n", shown(key), short(value));
     }
     out.push('\n');
     let mut by_type: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for t in file.tensors() {
-        out += &format!("{:<36} {:<8} {:?}\n", t.name, t.ty.name(), t.dims);
+        out += &format!("{:<36} {:<8} {:?}\n", shown(&t.name), t.ty.name(), t.dims);
         let sum = by_type.entry(t.ty.name()).or_default();
         *sum = (sum.0 + 1, sum.1 + t.n_bytes);
     }
@@ -41,6 +41,11 @@ pub fn inspect(a: &InspectArgs) -> Outcome {
         out += &format!("{ty:<8} {count:>5} tensors {bytes:>14} bytes\n");
     }
     print(out)
+}
+
+/// A name from a file, safe for a terminal: control characters escaped.
+fn shown(name: &str) -> String {
+    name.escape_debug().to_string()
 }
 
 /// One line for a value: long texts and arrays are cut, and say so.

@@ -34,11 +34,14 @@ pub fn logits(a: &LogitsArgs) -> Outcome {
             out.flush().map_err(named)
         }
         None => {
-            print(format_args!("{{\"ids\":{},\"logits\":[", json!(ids)))?;
-            let mut first = true;
+            // Nothing before the first row: a failure leaves stdout empty.
+            let mut before = format!("{{\"ids\":{},\"logits\":[", json!(ids));
             each_row(events, |row| {
-                let comma = if std::mem::take(&mut first) { "" } else { "," };
-                print(format_args!("{comma}{}", json!(row)))
+                print(format_args!(
+                    "{}{}",
+                    std::mem::replace(&mut before, ",".into()),
+                    serde_json::to_string(row)?
+                ))
             })?;
             print_line("]}")
         }

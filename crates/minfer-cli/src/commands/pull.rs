@@ -7,9 +7,9 @@ use crate::args::{ListArgs, PullArgs};
 use crate::models;
 use crate::output::{Outcome, print_line};
 
-/// Fetches a model, if it is not there yet, and prints its path.
+/// Fetches what the cache lacks or has with other bytes, and prints the model's path.
 pub fn pull(a: &PullArgs) -> Outcome {
-    let path = models::resolve(&a.model.model)?;
+    let path = models::pull(&a.model.model)?;
     print_line(path.display())
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{RunArgs, SamplingArgs};
 use crate::models;
-use crate::output::{Failure, Outcome, print, print_line};
+use crate::output::{Failure, Outcome, note, print, print_line};
 
 /// Answers the prompt.
 pub fn run(a: RunArgs) -> Outcome {
@@ -19,13 +19,7 @@ pub fn run(a: RunArgs) -> Outcome {
     let started = Instant::now();
     let model = models::open(&a.model.model)?;
     let params = sampling(&a.sampling, &model)?;
-    let n_predict =
-        match a.n_predict {
-            -1 => None,
-            n => Some(usize::try_from(n).map_err(|_| {
-                Failure::Usage(format!("--n-predict is {n}: it must be -1 or more"))
-            })?),
-        };
+    let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
     let prompt = prompt_ids(&a, &model, text)?;
     let n_ctx = models::n_ctx(&a.engine, &model, prompt.len(), n_predict)?;
     let engine = models::engine(model, &a.engine, n_ctx)?;
@@ -48,7 +42,7 @@ pub fn run(a: RunArgs) -> Outcome {
     if !answer.text.ends_with('\n') {
         print("\n")?;
     }
-    eprint_timings(&answer.done, load);
+    note_timings(&answer.done, load);
     Ok(())
 }
 
@@ -103,6 +97,15 @@ fn prompt_text(a: &RunArgs) -> Result<String, Failure> {
     stdin
         .read_to_string(&mut text)
         .map_err(|e| Failure::Error(format!("stdin: {e}")))?;
+    if text.is_empty() {
+        return Err(Failure::Usage(
+            "no prompt: stdin is empty; give one after the model, or pipe it in".into(),
+        ));
+    }
+    // The newline that ends a piped line is the shell's, not the prompt's.
+    if text.ends_with('\n') {
+        text.pop();
+    }
     Ok(text)
 }
 
@@ -119,7 +122,7 @@ fn prompt_ids(a: &RunArgs, model: &Model, text: String) -> Result<Vec<u32>, Fail
     let messages = system.chain([Message::new("user", &text)]).collect();
     let (ids, notice) = model.chat_prompt(&RenderRequest::new(messages))?;
     if let Some(notice) = notice {
-        eprintln!("note: {notice}");
+        note(format_args!("note: {notice}"));
     }
     Ok(ids)
 }
@@ -144,6 +147,12 @@ fn sampling(a: &SamplingArgs, model: &Model) -> Result<SamplerParams, Failure> {
     set(&mut p.seed, a.seed);
     for bias in &a.logit_bias {
         p.logit_bias.push(parse_bias(bias)?);
+    }
+    let n_vocab = model.tokenizer().n_vocab();
+    if let Some((id, _)) = p.logit_bias.iter().find(|b| b.0 as usize >= n_vocab) {
+        return Err(Failure::Error(format!(
+            "--logit-bias: token id {id} is not in the vocabulary of {n_vocab}"
+        )));
     }
     p.validate().map_err(|e| Failure::Usage(e.to_string()))?;
     Ok(p)
@@ -186,7 +195,7 @@ fn as_json(prompt: &[u32], answer: &Answer, load: Duration) -> serde_json::Value
     })
 }
 
-fn eprint_timings(done: &Done, load: Duration) {
+fn note_timings(done: &Done, load: Duration) {
     let t = &done.timings;
     let rate = |n: usize, d: Duration| {
         if d.is_zero() {
@@ -196,7 +205,7 @@ fn eprint_timings(done: &Done, load: Duration) {
         }
     };
     let total = t.prompt + t.predicted;
-    eprintln!(
+    note(format_args!(
         "\nload {:.0} ms | prefill {} tokens, {:.1}/s | generated {} tokens, {:.1}/s | total {:.1}/s | {}",
         ms(load),
         t.prompt_n,
@@ -205,7 +214,7 @@ fn eprint_timings(done: &Done, load: Duration) {
         rate(t.predicted_n, t.predicted),
         rate(t.prompt_n + t.predicted_n, total),
         done.reason.name(),
-    );
+    ));
 }
 
 #[cfg(test)]

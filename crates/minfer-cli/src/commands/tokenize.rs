@@ -17,7 +17,11 @@ pub fn tokenize(a: &TokenizeArgs) -> Outcome {
         (None, None) => String::new(), // the parser wants one of them
     };
     let file = GgufFile::open(&path)?;
-    let tokenizer = Tokenizer::from_metadata(file.metadata())?;
+    let tokenizer =
+        Tokenizer::from_metadata(file.metadata()).map_err(|source| minfer::Error::Model {
+            path,
+            source: Box::new(source.into()),
+        })?;
     let options = EncodeOptions {
         add_special: !a.no_special,
         parse_special: a.parse_special,

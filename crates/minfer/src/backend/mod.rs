@@ -3,4 +3,4 @@
 pub mod cpu;
 mod registry;
 
-pub use registry::{RegistryError, create};
+pub use registry::{RegistryError, check, create};

@@ -20,6 +20,22 @@ const PRIORITY: &[(&str, u32)] = &[("metal", 300), ("cuda", 200), ("cpu", 100)];
 /// Those of this build.
 const BUILT: &[&str] = &["cpu"];
 
+/// Refuses a name that is no backend's, or one whose backend is not in this build.
+pub fn check(name: &str) -> Result<(), RegistryError> {
+    if !PRIORITY.iter().any(|p| p.0 == name) {
+        return Err(RegistryError::Unknown {
+            name: name.to_owned(),
+        });
+    }
+    if !BUILT.contains(&name) {
+        return Err(RegistryError::NotBuilt {
+            name: name.to_owned(),
+            built: BUILT.join(", "),
+        });
+    }
+    Ok(())
+}
+
 /// Makes the wanted backends (all built ones for `None`) in order of priority. The CPU, which can
 /// run everything, is always among them. `cpu` names its instruction set; `None`: `MINFER_CPU`, or the
 /// fastest there is.
@@ -29,15 +45,7 @@ pub fn create(
     cpu: Option<&str>,
 ) -> Result<Vec<Box<dyn Backend>>, RegistryError> {
     for name in wanted.unwrap_or_default() {
-        if !PRIORITY.iter().any(|p| p.0 == name) {
-            return Err(RegistryError::Unknown { name: name.clone() });
-        }
-        if !BUILT.contains(&name.as_str()) {
-            return Err(RegistryError::NotBuilt {
-                name: name.clone(),
-                built: BUILT.join(", "),
-            });
-        }
+        check(name)?;
     }
     Ok(vec![Box::new(CpuBackend::new(n_threads, cpu)?)])
 }

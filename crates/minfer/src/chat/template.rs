@@ -157,7 +157,6 @@ impl ChatTemplate {
         )?;
         template.tool_use = tool_use.map(Compiled::new).transpose()?;
         if found.is_none() {
-            tracing::warn!("{NO_TEMPLATE}");
             template.notice = Some(NO_TEMPLATE);
         }
         Ok(template)

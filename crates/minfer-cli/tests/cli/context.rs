@@ -1,0 +1,58 @@
+//! The context's limits: what is too long is refused with both numbers, never cut.
+
+use crate::models::tiny;
+use crate::process::{run, run_with_stdin};
+
+/// Tokens of the tiny models' context.
+const LIMIT: usize = 512;
+
+#[test]
+fn llama_cpp_3969_the_end_of_the_context_is_an_end() {
+    let model = tiny("llama");
+    for (flags, n_ctx) in [(&["--n-ctx", "40"][..], 40), (&[], LIMIT)] {
+        for n_predict in ["-1", "100000"] {
+            let args = [
+                "run",
+                &model,
+                "x",
+                "--no-template",
+                "--ignore-eos",
+                "--json",
+            ];
+            let out = run([&args[..], flags, &["-n", n_predict]].concat()).json();
+            assert_eq!(out["finish_reason"], "length");
+            // The last token needs no place: nothing is computed after it.
+            assert_eq!(out["ids"].as_array().unwrap().len(), n_ctx);
+            assert_eq!(out["timings"]["predicted_n"], n_ctx);
+        }
+    }
+}
+
+#[test]
+fn llama_cpp_4967_a_prompt_longer_than_the_context_is_refused_on_every_way_in() {
+    let model = tiny("llama");
+    let long = "a".repeat(600); // a token each
+    let ids = vec!["97"; 600].join(",");
+    let (raw, few) = (["--no-template"], ["--no-template", "--n-ctx", "20"]);
+    let run_long = |flags: &[&str]| run([&["run", &model, &long][..], flags].concat());
+    run_long(&raw).refused(1, &["600 tokens", "512", "--n-ctx"]);
+    run_long(&few).refused(1, &["600 tokens", "context 20"]);
+    run_long(&["--n-ctx", "512", "--json"]).refused(1, &["context 512"]);
+    run_with_stdin([&["run", &model][..], &raw].concat(), long.as_bytes())
+        .refused(1, &["600 tokens", "512"]);
+    let logits = ["logits", &model, "--ids", &ids, "--json"];
+    run(logits).refused(1, &["600 tokens", "512"]);
+    let few = ["logits", &model, "--ids", "1,2,3", "--json", "--n-ctx", "2"];
+    run(few).refused(1, &["3 tokens", "context 2"]);
+    run(["bench", &model, "-p", "600"]).refused(1, &["600 tokens", "512"]);
+    run(["bench", &model, "-p", "1", "-n", "512"]).refused(1, &["513 tokens", "512"]);
+}
+
+#[test]
+fn a_prompt_that_just_fits_is_answered() {
+    let model = tiny("llama");
+    let text = "a".repeat(LIMIT);
+    let out = run(["run", &model, &text, "--no-template", "--json"]).json();
+    assert_eq!(out["timings"]["prompt_n"], LIMIT);
+    assert_eq!(out["timings"]["predicted_n"], 1);
+}

@@ -1,0 +1,136 @@
+//! What is not a model, and models that can't be run: one line, exit 1, by every command.
+
+use minfer::gguf::GgufFile;
+use minfer::numeric::GgmlType;
+
+use crate::models::{Model, Variant, tiny};
+use crate::process::run;
+
+/// Each command that reads a model, with what else it needs.
+const COMMANDS: [(&str, &[&str]); 6] = [
+    ("run", &["hi", "-n", "1"]),
+    ("inspect", &[]),
+    ("tokenize", &["hi"]),
+    ("logits", &["--ids", "1", "--json"]),
+    ("graph", &["--dot", "-"]),
+    ("bench", &["-p", "4", "-n", "1", "-r", "1"]),
+];
+
+fn refused_by_all(model: &str, needles: &[&str]) {
+    for (command, rest) in COMMANDS {
+        run([&[command, model][..], rest].concat()).refused(1, needles);
+    }
+}
+
+#[test]
+fn mistral_rs_1050_no_model_at_that_path() {
+    refused_by_all("no/such/model.gguf", &["no/such/model.gguf"]);
+}
+
+#[test]
+fn ollama_8099_a_folder_or_a_text_is_no_model() {
+    refused_by_all(env!("CARGO_MANIFEST_DIR"), &["folder"]);
+    refused_by_all(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        &["Cargo.toml", "not a GGUF file"],
+    );
+}
+
+#[test]
+fn an_unknown_name_is_told_the_four_kinds_of_names() {
+    refused_by_all(
+        "nosuchmodel",
+        &["`nosuchmodel`", "source", "alias", "path", "cached file"],
+    );
+    run(["run", "ftp:x", "hi"]).refused(1, &["`ftp:`", "hf:", "pypi:"]);
+}
+
+#[test]
+fn llama_cpp_6774_a_cut_model_is_refused_by_every_command() {
+    let bytes = std::fs::read(tiny("llama")).unwrap();
+    let header_end = GgufFile::from_bytes(bytes.clone()).unwrap().tensors()[0].offset as usize;
+    for (length, what) in [
+        (0, "empty"),
+        (3, ""),
+        (23, "truncated"),
+        (1000, "truncated"),
+        (header_end, "tensor `"),
+        (bytes.len() / 2, "tensor `"),
+        (bytes.len() - 1, "tensor `"),
+    ] {
+        let cut = Model::new(&bytes[..length]);
+        refused_by_all(cut.path(), &[cut.path(), what]);
+    }
+}
+
+#[test]
+fn an_unknown_architecture_is_refused_by_name_and_can_be_inspected() {
+    let model = Variant::of("llama")
+        .text("general.architecture", "mamba9")
+        .write();
+    run(["run", model.path(), "hi"]).refused(1, &["'mamba9'", "gemma3", model.path()]);
+    assert!(run(["inspect", model.path()]).ok().contains("mamba9"));
+}
+
+#[test]
+fn a_type_that_cannot_be_run_is_refused_by_tensor_and_type_and_can_be_inspected() {
+    let mut v = Variant::of("llama");
+    let tensor = v.tensor("blk.1.ffn_up.weight");
+    (tensor.1, tensor.3) = (GgmlType::IQ4_NL, vec![0; tensor.3.len() / 128 * 18]);
+    let model = v.write();
+    let needles = ["'blk.1.ffn_up.weight'", "IQ4_NL", "Q4_K"];
+    run(["run", model.path(), "hi"]).refused(1, &needles);
+    run(["bench", model.path()]).refused(1, &needles);
+    let shown = run(["inspect", model.path(), "--json"]).json();
+    let tensors = shown["tensors"].as_array().unwrap();
+    let is_it = |t: &&serde_json::Value| t["name"] == "blk.1.ffn_up.weight";
+    assert_eq!(tensors.iter().find(is_it).unwrap()["type"], "IQ4_NL");
+}
+
+#[test]
+fn a_missing_a_left_over_and_a_misshapen_tensor_are_refused_by_name() {
+    let mut v = Variant::of("qwen2");
+    v.tensors.retain(|t| t.0 != "blk.1.attn_k.weight");
+    let model = v.write();
+    run(["run", model.path(), "hi"]).refused(1, &["'blk.1.attn_k.weight'", "missing"]);
+
+    let mut v = Variant::of("qwen2");
+    let more = (
+        "blk.1.extra.weight".into(),
+        GgmlType::F32,
+        vec![4],
+        vec![0; 16],
+    );
+    v.tensors.push(more);
+    let model = v.write();
+    run(["run", model.path(), "hi"]).refused(1, &["'blk.1.extra.weight'", "qwen2"]);
+
+    let mut v = Variant::of("qwen2");
+    let tensor = v.tensor("output_norm.weight");
+    (tensor.2, tensor.3) = (vec![32], vec![0; 128]);
+    let model = v.write();
+    let needles = ["'output_norm.weight'", "[32]", "[64]"];
+    run(["run", model.path(), "hi"]).refused(1, &needles);
+}
+
+#[test]
+fn a_vocabulary_alone_can_be_tokenized_but_not_run() {
+    let mut v = Variant::of("llama");
+    v.tensors.clear();
+    let model = v.write();
+    // The merges of the file: "Ġ t", "h e", "Ġt he".
+    let out = run(["tokenize", model.path(), "a the", "--json"]).json();
+    assert_eq!(out["ids"], serde_json::json!([97, 258]));
+    assert_eq!(out["pieces"], serde_json::json!(["a", " the"]));
+    run(["run", model.path(), "hi"]).refused(1, &["'token_embd.weight'", "missing"]);
+}
+
+#[test]
+fn a_tokenizer_that_is_not_known_is_refused_with_the_file() {
+    let model = Variant::of("llama")
+        .text("tokenizer.ggml.pre", "klingon")
+        .write();
+    for command in ["tokenize", "run"] {
+        run([command, model.path(), "hi"]).refused(1, &["klingon", model.path(), "qwen2"]);
+    }
+}

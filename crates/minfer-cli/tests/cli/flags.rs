@@ -1,0 +1,146 @@
+//! Wrong usage: one line that names the flag and the value.
+
+use crate::models::tiny;
+use crate::process::{finish, minfer, run, spawn};
+
+#[test]
+fn flags_out_of_range_are_usage_errors() {
+    let model = tiny("llama");
+    for (flag, value, needle) in [
+        ("--temp", "-1", "temperature is -1"),
+        ("--temp", "nan", "temperature is NaN"),
+        ("--temp", "inf", "temperature is inf"),
+        ("--temp", "warm", "--temp"),
+        ("--top-k", "-1", "--top-k"),
+        ("--top-p", "1.5", "top_p is 1.5"),
+        ("--top-p", "-0.1", "top_p is -0.1"),
+        ("--min-p", "2", "min_p is 2"),
+        ("--typical", "-1", "typical_p is -1"),
+        ("--repeat-penalty", "0", "repeat_penalty is 0"),
+        ("--repeat-penalty", "-1", "repeat_penalty is -1"),
+        ("--repeat-last-n", "-2", "repeat_last_n is -2"),
+        ("--presence-penalty", "101", "presence_penalty is 101"),
+        ("--frequency-penalty", "-101", "frequency_penalty is -101"),
+        ("--logit-bias", "nonsense", "nonsense"),
+        ("--logit-bias", "5", "ID+BIAS"),
+        ("--logit-bias", "5+x", "ID+BIAS"),
+        ("--logit-bias", "5+nan", "logit_bias is NaN"),
+        ("--seed", "-1", "--seed"),
+        ("--seed", "18446744073709551616", "--seed"),
+        ("--threads", "0", "'0' for '--threads <N>'"),
+        ("-t", "9999", "'9999' for '--threads <N>'"),
+        ("-t", "-3", "--threads"),
+        ("--n-ctx", "0", "--n-ctx"),
+        ("--n-batch", "0", "--n-batch"),
+        ("--n-batch", "65537", "65536"),
+        ("--n-predict", "-2", "--n-predict"),
+        ("-n", "many", "'many'"),
+        ("--stop", "", "--stop"),
+        ("--cache-type-k", "q3", "f32 and f16"),
+        ("--cache-type-v", "", "--cache-type-v"),
+        ("--backend", "gpu", "unknown backend 'gpu'"),
+        ("--backend", "metal", "not in this build"),
+        ("--no-such-flag", "1", "--no-such-flag"),
+    ] {
+        run(["run", &model, "hi", flag, value]).refused(2, &[needle]);
+    }
+}
+
+#[test]
+fn what_only_the_model_can_refuse_is_an_error_of_its_user() {
+    let model = tiny("llama");
+    let bias = ["run", &model, "hi", "--logit-bias", "272+1"];
+    run(bias).refused(1, &["--logit-bias", "272", "vocabulary of 272"]);
+    run(["run", &model, "hi", "--n-ctx", "513"]).refused(1, &["n_ctx is 513", "512"]);
+    let nothing = ["run", &model, "", "--no-template"];
+    run(nothing).refused(1, &["prompt is empty"]);
+    let banned = (0..272).map(|id| format!("--logit-bias={id}=-inf"));
+    let args = ["run", &model, "hi"].map(String::from);
+    run(args.into_iter().chain(banned)).refused(1, &["no token is allowed"]);
+}
+
+#[test]
+fn ids_must_be_ids_of_the_vocabulary() {
+    let model = tiny("llama");
+    let logits = |ids: &str| run(["logits", &model, "--ids", ids, "--json"]);
+    logits("1,272,3").refused(1, &["token id 272", "vocabulary of 272"]);
+    logits("1,4294967296").refused(2, &["'4294967296'"]);
+    logits("1,x").refused(2, &["'x'"]);
+    logits("-1").refused(2, &["-1"]);
+    logits("").refused(1, &["prompt is empty"]);
+    run(["logits", &model, "--json"]).refused(2, &["--ids"]);
+    run(["logits", &model, "--ids", "1"]).refused(2, &["--npy"]);
+    let missing = ["logits", &model, "--ids-file", "no/such/file", "--json"];
+    run(missing).refused(1, &["no/such/file"]);
+}
+
+#[test]
+fn other_commands_refuse_their_bad_flags() {
+    let model = tiny("llama");
+    for (args, needle) in [
+        (&["bench", &model, "-r", "0"][..], "--repetitions"),
+        (&["bench", &model, "-t", "1,0"], "--threads"),
+        (
+            &["bench", &model, "-p", "0", "-n", "0"],
+            "nothing to measure",
+        ),
+        (
+            &["bench", &model, "-p", "18446744073709551615"],
+            "--n-prompt",
+        ),
+        (&["bench", &model, "-o", "xml"], "json"),
+        (&["graph", &model], "--dot"),
+        (
+            &["graph", &model, "--dot", "-", "--n-tokens", "0"],
+            "--n-tokens",
+        ),
+        (&["tokenize", &model], "TEXT"),
+        (&["tokenize", &model, "a", "--file", "b"], "--file"),
+        (&["inspect"], "<MODEL>"),
+        (
+            &["run", &model, "a", "--system", "b", "--no-template"],
+            "--system",
+        ),
+    ] {
+        run(args.iter().copied()).refused(2, &[needle]);
+    }
+    let nowhere = ["graph", &model, "--dot", "no/such/folder/g.dot"];
+    run(nowhere).refused(1, &["no/such/folder/g.dot"]);
+    let nowhere = [
+        "logits",
+        &model,
+        "--ids",
+        "1",
+        "--npy",
+        "no/such/folder/x.npy",
+    ];
+    run(nowhere).refused(1, &["no/such/folder/x.npy"]);
+    let nowhere = ["tokenize", &model, "--file", "no/such/text"];
+    run(nowhere).refused(1, &["no/such/text"]);
+}
+
+#[test]
+fn a_machine_that_this_cpu_lacks_is_refused() {
+    let foreign = match cfg!(target_arch = "aarch64") {
+        true => "avx2",
+        false => "neon",
+    };
+    for (name, needle) in [("pentium", "unknown"), (foreign, "lacks")] {
+        let mut command = minfer(["run", &tiny("llama"), "hi"]);
+        let out = finish(spawn(command.env("MINFER_CPU", name)));
+        out.refused(1, &["MINFER_CPU", name, needle, "scalar"]);
+    }
+    let mut command = minfer(["list"]);
+    let out = finish(spawn(command.env("MINFER_LOG", "minfer=loud")));
+    out.refused(2, &["MINFER_LOG", "minfer=loud"]);
+}
+
+#[test]
+fn without_arguments_the_help_is_shown_as_wrong_usage() {
+    let out = run::<&str>([]);
+    assert_eq!((out.code, out.stdout.as_str()), (Some(2), ""));
+    assert!(out.stderr.contains("Usage: minfer"), "{out:?}");
+    assert!(run(["--help"]).ok().contains("tokenize"));
+    assert!(run(["run", "--help"]).ok().contains("--logit-bias"));
+    assert!(run(["--version"]).ok().starts_with("minfer "));
+}

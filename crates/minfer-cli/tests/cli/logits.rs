@@ -1,0 +1,132 @@
+//! `logits` against the committed logits of `transformers` (see `xtask/golden/tiny_models.py`).
+
+use serde_json::Value;
+
+use crate::models::{N_VOCAB, folder, tiny};
+use crate::process::run;
+
+/// The tiny models' prompts.
+fn prompts() -> Vec<Vec<u32>> {
+    let text = std::fs::read(folder().join("prompts.json")).unwrap();
+    let all: Value = serde_json::from_slice(&text).unwrap();
+    serde_json::from_value(all["prompts"].clone()).unwrap()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let words = bytes.chunks_exact(4);
+    words
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect()
+}
+
+/// The reference's rows for prompt `i`.
+fn golden(name: &str, i: usize) -> Vec<f32> {
+    let all = floats(&std::fs::read(folder().join(format!("{name}.logits"))).unwrap());
+    let lengths: Vec<usize> = prompts().iter().map(Vec::len).collect();
+    let from = lengths[..i].iter().sum::<usize>() * N_VOCAB;
+    all[from..from + lengths[i] * N_VOCAB].to_vec()
+}
+
+/// Asserts that values agree within 1e-4 of the reference's range.
+fn assert_near(got: &[f32], want: &[f32], what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let (low, high) = want
+        .iter()
+        .fold((f32::MAX, f32::MIN), |(l, h), x| (l.min(*x), h.max(*x)));
+    let worst = got.iter().zip(want).map(|(g, w)| (g - w).abs());
+    let worst = worst.fold(0.0, f32::max);
+    assert!(
+        worst <= 1e-4 * (high - low),
+        "{what}: {worst} of {}",
+        high - low
+    );
+}
+
+/// Prompt `i` as the command line has it.
+fn ids(i: usize) -> String {
+    let ids: Vec<String> = prompts()[i].iter().map(u32::to_string).collect();
+    ids.join(",")
+}
+
+const F32: [&str; 4] = ["--cache-type-k", "f32", "--cache-type-v", "f32"];
+
+/// The values of a NumPy file, and its shape as written.
+fn npy(bytes: &[u8]) -> (String, Vec<f32>) {
+    assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    assert_eq!(header % 64, 0);
+    let text = std::str::from_utf8(&bytes[10..header]).unwrap();
+    assert!(text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': ("));
+    assert!(text.ends_with('\n'));
+    let shape = text.split(['(', ')']).nth(1).unwrap().to_owned();
+    (shape, floats(&bytes[header..]))
+}
+
+fn check_model(name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.npy");
+    let out = out.to_str().unwrap();
+    for i in [0, 5, 9] {
+        let (ids, want) = (ids(i), golden(name, i));
+        let what = format!("{name}, prompt {i}");
+        let args = [&["logits", &tiny(name), "--ids", &ids][..], &F32].concat();
+
+        let all = run([&args[..], &["--all", "--npy", out]].concat());
+        assert_eq!(all.ok(), "");
+        let (shape, values) = npy(&std::fs::read(out).unwrap());
+        assert_eq!(shape, format!("{}, {N_VOCAB}", want.len() / N_VOCAB));
+        assert_near(&values, &want, &what);
+
+        let last = run([&args[..], &["--json"]].concat()).json();
+        assert_eq!(last["ids"], serde_json::json!(prompts()[i]));
+        let rows: Vec<Vec<f32>> = serde_json::from_value(last["logits"].clone()).unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_near(&rows[0], &want[want.len() - N_VOCAB..], &what);
+        // The very bits of the last of all rows.
+        assert_eq!(rows[0], values[values.len() - N_VOCAB..], "{what}");
+    }
+}
+
+#[test]
+fn llama_logits() {
+    check_model("llama");
+    check_model("llama3");
+}
+
+#[test]
+fn qwen2_logits() {
+    check_model("qwen2");
+    check_model("qwen2-yarn");
+}
+
+#[test]
+fn qwen3_logits() {
+    check_model("qwen3");
+}
+
+#[test]
+fn gemma3_logits() {
+    check_model("gemma3");
+}
+
+#[test]
+fn ids_come_from_a_file_and_nothing_is_added() {
+    let model = tiny("llama");
+    let file = crate::models::Model::new(b"5 6,\n7\n");
+    let args = [
+        "logits",
+        &model,
+        "--ids-file",
+        file.path(),
+        "--all",
+        "--json",
+    ];
+    let out = run(args).json();
+    assert_eq!(out["ids"], serde_json::json!([5, 6, 7]));
+    assert_eq!(out["logits"].as_array().unwrap().len(), 3);
+    let same = run([
+        "logits", &model, "--ids", "5,6,7", "--all", "--json", "-b", "1",
+    ])
+    .json();
+    assert_eq!(out, same);
+}

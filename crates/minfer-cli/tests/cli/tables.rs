@@ -1,0 +1,144 @@
+//! `bench`, `tokenize`, `graph`, `list`: the shapes of what they print.
+
+use serde_json::{Value, json};
+
+use crate::models::{Model, tiny};
+use crate::process::{finish, minfer, run, run_with_stdin, spawn};
+
+#[test]
+fn bench_has_llama_benchs_fields_in_every_format() {
+    let model = tiny("llama");
+    let bench = |format: &str| {
+        let args = [
+            "bench", &model, "-p", "16,8", "-n", "4", "-t", "1,2", "-r", "3", "-o", format,
+        ];
+        run(args)
+    };
+    let rows: Value = bench("json").json();
+    let number = |r: &Value, key: &str| r[key].as_f64().unwrap_or_else(|| panic!("{key}: {r}"));
+    let tests: Vec<_> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| ["n_threads", "n_prompt", "n_gen"].map(|k| number(r, k) as u32))
+        .collect();
+    let of = |t| [[t, 16, 0], [t, 8, 0], [t, 0, 4]];
+    assert_eq!(tests, [of(1), of(2)].concat());
+    for r in rows.as_array().unwrap() {
+        let samples: Vec<f64> = r["samples_ts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|x| x.as_f64().unwrap())
+            .collect();
+        assert!(samples.len() == 3 && samples.iter().all(|x| *x > 0.0));
+        let mean = samples.iter().sum::<f64>() / 3.0;
+        let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0;
+        let mut sorted = samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        let near = |key, x: f64| assert!((number(r, key) - x).abs() <= 1e-9 * mean, "{key} {r}");
+        near("avg_ts", mean);
+        near("stddev_ts", variance.sqrt());
+        near("median_ts", sorted[1]);
+        assert_eq!(r["model_filename"], "llama.gguf");
+    }
+    let csv = bench("csv");
+    let lines: Vec<Vec<&str>> = csv.ok().lines().map(|l| l.split(',').collect()).collect();
+    for name in [
+        "n_prompt",
+        "n_gen",
+        "n_threads",
+        "avg_ts",
+        "stddev_ts",
+        "median_ts",
+    ] {
+        assert!(lines[0].contains(&name), "{name}");
+    }
+    assert!(lines.len() == 7 && lines.iter().all(|l| l.len() == lines[0].len()));
+    let md = bench("md");
+    for cell in ["| pp16 |", "| pp8 |", "| tg4 |", "| llama.gguf |", " ± "] {
+        assert!(md.ok().contains(cell), "{cell}");
+    }
+    assert_eq!(md.ok().lines().count(), 8);
+}
+
+#[test]
+fn tokenize_takes_its_text_from_an_argument_a_file_or_stdin() {
+    let model = tiny("llama");
+    let text = "in the é\n";
+    // "in" and "Ġthe" are tokens of the vocabulary, all else is bytes.
+    let want = json!({
+        "ids": [259, 258, 32, 195, 169, 10],
+        "pieces": ["in", " the", " ", "\u{fffd}", "\u{fffd}", "\n"],
+    });
+    assert_eq!(run(["tokenize", &model, text, "--json"]).json(), want);
+    let file = Model::new(text.as_bytes());
+    let from_file = ["tokenize", &model, "--file", file.path(), "--json"];
+    assert_eq!(run(from_file).json(), want);
+    let from_stdin = ["tokenize", &model, "--file", "-", "--json"];
+    assert_eq!(run_with_stdin(from_stdin, text.as_bytes()).json(), want);
+    let lines = run(["tokenize", &model, text]);
+    assert_eq!(lines.ok().lines().count(), 6);
+    assert_eq!(lines.stdout.lines().next(), Some("    259  \"in\""));
+    assert_eq!(
+        run(["tokenize", &model, "", "--json"]).json()["ids"],
+        json!([])
+    );
+    let file = Model::new(b"\xff");
+    let not_text = ["tokenize", &model, "--file", file.path()];
+    run(not_text).refused(1, &[file.path(), "UTF-8"]);
+}
+
+#[test]
+fn the_graph_is_exported_as_dot_and_as_json() {
+    let model = tiny("gemma3");
+    let dot = run(["graph", &model, "--dot", "-"]);
+    assert!(dot.ok().starts_with("digraph"), "{}", dot.stdout);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graph.json");
+    let file = path.to_str().unwrap();
+    run([
+        "graph",
+        &model,
+        "--json",
+        file,
+        "--no-fuse",
+        "--n-tokens",
+        "3",
+    ])
+    .ok();
+    let graph: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(graph["nodes"].as_array().unwrap().len() > 100);
+    // Fusion makes it smaller.
+    let fused = run(["graph", &model, "--json", "-", "--n-tokens", "3"]).json();
+    let count = |g: &Value| g["nodes"].as_array().unwrap().len();
+    assert!(count(&fused) <= count(&graph));
+    assert_ne!(fused, graph);
+}
+
+#[test]
+fn list_shows_the_cache_and_its_names_are_models() {
+    let cache = tempfile::tempdir().unwrap();
+    std::fs::create_dir(cache.path().join("sub")).unwrap();
+    std::fs::copy(tiny("llama"), cache.path().join("sub/one.gguf")).unwrap();
+    let with = |args: &[&str]| {
+        let mut command = minfer(args);
+        finish(spawn(command.env("MINFER_CACHE", cache.path())))
+    };
+    let all = with(&["list", "--json"]).json();
+    assert_eq!(all[0]["name"], "sub/one.gguf");
+    assert_eq!(
+        all[0]["size"],
+        std::fs::metadata(tiny("llama")).unwrap().len()
+    );
+    assert!(with(&["list"]).ok().contains("sub/one.gguf"));
+    for name in ["one", "one.gguf", "sub/one"] {
+        assert!(
+            with(&["inspect", name]).ok().contains("tiny llama"),
+            "{name}"
+        );
+        let path = with(&["pull", name]);
+        assert!(path.ok().trim_end().ends_with("sub/one.gguf"));
+    }
+    with(&["run", "two", "hi"]).refused(1, &["`two`", "sub/one.gguf"]);
+}
