@@ -65,7 +65,7 @@ pub fn open(spec: &str) -> Result<Arc<Model>, Failure> {
 }
 
 /// The context: what the user gave, else what the prompt and the answer need (`default_n_ctx`).
-/// A prompt that is longer is refused here, before the weights are loaded.
+/// A prompt that is longer, or empty, is refused here, before the weights are loaded.
 pub fn n_ctx(
     a: &EngineArgs,
     model: &Model,
@@ -73,6 +73,9 @@ pub fn n_ctx(
     n_predict: Option<usize>,
 ) -> Result<usize, Failure> {
     let limit = model.hparams().n_ctx_train;
+    if prompt == 0 {
+        return Err(EngineError::EmptyPrompt.into());
+    }
     match a.n_ctx {
         Some(n_ctx) if n_ctx <= limit && prompt > n_ctx => Err(EngineError::PromptTooLong {
             prompt,

@@ -41,9 +41,21 @@ pub fn note(text: impl Display) {
 
 /// Says why in one line on stderr, and ends.
 pub fn exit(code: i32, message: &str) -> ! {
-    let lines: Vec<&str> = message.lines().map(str::trim).collect();
-    note(format_args!("error: {}", lines.join(" ").trim_end()));
+    note(format_args!("error: {}", one_line(message)));
     std::process::exit(code)
+}
+
+/// Lines joined, and control characters escaped: messages quote what users and files say.
+fn one_line(message: &str) -> String {
+    let lines: Vec<&str> = message.lines().map(str::trim).collect();
+    let mut out = String::new();
+    for c in lines.join(" ").trim_end().chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_debug()),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// A line to stdout.

@@ -20,10 +20,14 @@ pub fn run(a: RunArgs) -> Outcome {
     let model = models::open(&a.model.model)?;
     let params = sampling(&a.sampling, &model)?;
     let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
-    let prompt = prompt_ids(&a, &model, text)?;
+    let (prompt, notice) = prompt_ids(&a, &model, text)?;
     let n_ctx = models::n_ctx(&a.engine, &model, prompt.len(), n_predict)?;
     let engine = models::engine(model, &a.engine, n_ctx)?;
     let load = started.elapsed();
+    // Only now: a run that is refused says why, and nothing else.
+    if let Some(notice) = notice {
+        note(format_args!("note: {notice}"));
+    }
     let task = Generate {
         sampling: params,
         n_predict,
@@ -109,22 +113,23 @@ fn prompt_text(a: &RunArgs) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The prompt as token ids: through the chat template, or as it is.
-fn prompt_ids(a: &RunArgs, model: &Model, text: String) -> Result<Vec<u32>, Failure> {
+/// The prompt as token ids: through the chat template, with what the user should know of it, or
+/// as it is.
+fn prompt_ids(
+    a: &RunArgs,
+    model: &Model,
+    text: String,
+) -> Result<(Vec<u32>, Option<String>), Failure> {
     if a.no_template {
         let options = EncodeOptions {
             add_special: true,
             parse_special: true,
         };
-        return Ok(model.tokenizer().encode(&text, options));
+        return Ok((model.tokenizer().encode(&text, options), None));
     }
     let system = a.system.iter().map(|s| Message::new("system", s));
     let messages = system.chain([Message::new("user", &text)]).collect();
-    let (ids, notice) = model.chat_prompt(&RenderRequest::new(messages))?;
-    if let Some(notice) = notice {
-        note(format_args!("note: {notice}"));
-    }
-    Ok(ids)
+    Ok(model.chat_prompt(&RenderRequest::new(messages))?)
 }
 
 /// Flags over the model's own defaults over minfer's.

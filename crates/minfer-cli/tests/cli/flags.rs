@@ -55,7 +55,7 @@ fn what_only_the_model_can_refuse_is_an_error_of_its_user() {
     let nothing = ["run", &model, "", "--no-template"];
     run(nothing).refused(1, &["prompt is empty"]);
     let banned = (0..272).map(|id| format!("--logit-bias={id}=-inf"));
-    let args = ["run", &model, "hi"].map(String::from);
+    let args = ["run", &model, "hi", "--no-template"].map(String::from);
     run(args.into_iter().chain(banned)).refused(1, &["no token is allowed"]);
 }
 

@@ -1,6 +1,7 @@
 //! `inspect`: metadata and tensors.
 
 use minfer::gguf::Value;
+use minfer::numeric::GgmlType;
 use serde_json::json;
 
 use crate::models::{Variant, tiny};
@@ -38,12 +39,13 @@ fn inspect_shows_all_metadata_and_tensors() {
 #[test]
 fn names_from_a_file_do_not_reach_the_terminal_raw() {
     let mut v = Variant::of("llama").set("evil\u{1b}[2J", Value::Bool(true));
-    v.tensors[0].0 = "evil\u{1b}]0;\u{7}".to_owned();
+    let evil = "evil\u{1b}]0;\u{7}".to_owned();
+    v.tensors.push((evil, GgmlType::F32, vec![4], vec![0; 16]));
     let model = v.text("general.name", "evil\u{1b}[2J").write();
     let out = run(["inspect", model.path()]);
     assert!(!out.ok().contains(['\u{1b}', '\u{7}']), "{out:?}");
     let out = run(["run", model.path(), "hi"]);
-    out.refused(1, &[]);
+    out.refused(1, &["evil\\u{1b}]0;"]);
     assert!(!out.stderr.contains(['\u{1b}', '\u{7}']), "{out:?}");
 }
 

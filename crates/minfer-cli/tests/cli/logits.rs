@@ -66,10 +66,11 @@ fn check_model(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.npy");
     let out = out.to_str().unwrap();
+    let model = tiny(name);
     for i in [0, 5, 9] {
         let (ids, want) = (ids(i), golden(name, i));
         let what = format!("{name}, prompt {i}");
-        let args = [&["logits", &tiny(name), "--ids", &ids][..], &F32].concat();
+        let args = [&["logits", &model, "--ids", &ids][..], &F32].concat();
 
         let all = run([&args[..], &["--all", "--npy", out]].concat());
         assert_eq!(all.ok(), "");

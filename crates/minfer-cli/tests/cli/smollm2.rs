@@ -29,9 +29,11 @@ fn ask(extra: &[&str]) -> Output {
 #[test]
 fn smollm2_answers_and_llama_cpp_11538_stops_over_tokens() {
     let answer: Value = ask(&["--json"]).json();
-    assert_eq!(answer["prompt_ids"], json!(PROMPT));
+    assert_eq!(answer["prompt_ids"], json!(PROMPT[..]));
     let text = answer["text"].as_str().unwrap();
-    assert!(text.to_lowercase().contains("scatter"), "{text}");
+    for word in ["sunlight", "atmosphere"] {
+        assert!(text.contains(word), "{text}");
+    }
 
     // A stop from the middle of one token to the middle of the next but one.
     let path = run(["pull", "smollm2"]).ok().trim_end().to_owned();
