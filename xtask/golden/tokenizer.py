@@ -53,6 +53,8 @@ PRE = {
 }
 # Texts of bug reports: their ids are kept in full.
 REPORTED = ("hello<s> world", "hello<s>world", "hello<s>  world")
+# Control tokens by their names, whatever type a file gives them (Aquila's is a normal token).
+ENDS = ("<|endoftext|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eot_id|>")
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
 
 
@@ -90,7 +92,7 @@ class File:
             tk.pre_tokenizer = pre_tokenizers.Sequence(splits + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         keep = (USER, CONTROL, UNKNOWN) if control else (USER,)
         strip = lambda t: self.phi3 and t not in ("<unk>", "<s>", "<|endoftext|>")
-        tk.add_tokens([AddedToken(t, normalized=False, rstrip=strip(t)) for t, ty in zip(self.tokens, self.types) if ty in keep and t])
+        tk.add_tokens([AddedToken(t, normalized=False, rstrip=strip(t)) for t, ty in zip(self.tokens, self.types) if t and (ty in keep or control and t in ENDS)])
         return tk
 
     def add_bos(self, ids):
