@@ -6,18 +6,14 @@
 // The preconditions are stated at the public functions, which check lengths.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::float::{Bf16, F16, F32, FloatFormat, FloatProduct};
-use super::format::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
-use super::micro::{Product, Unpack};
+use super::dispatch::{direct_product, float_product, panel_product, unpack};
 use super::tiles::{ActKind, ActTiles, Tile};
 use crate::backend::cpu::buffer::AlignedBuffer;
 use crate::backend::cpu::pack::PackedMatrix;
 use crate::lanes::{Kernel, LANES, Lanes, Machine, math};
-use crate::numeric::GgmlType;
 
 /// Rows of f32 that several threads use at once, each its own part: token t's row begins at value
 /// t * stride.
@@ -113,7 +109,7 @@ impl Default for Scratch {
     }
 }
 
-/// out[token][row] = epilogue(w[row] . x[token]) for the rows of `strips` and all columns of `acts`.
+/// `out[token][row] = epilogue(w[row] . x[token])` for the rows of `strips` and all columns of `acts`.
 ///
 /// # Safety
 /// No other thread writes `w` or `acts`, or uses these rows of `out` or of the residual, meanwhile; their
@@ -149,7 +145,7 @@ pub unsafe fn matmul_strips(
     job.start(machine, scratch);
 }
 
-/// out[token][row] = w[row] . x[token], all of it on this thread; `out` is `[tokens][rows]`.
+/// `out[token][row] = w[row] . x[token]`, all of it on this thread; `out` is `[tokens][rows]`.
 ///
 /// # Panics
 /// As for [`matmul_strips`].
@@ -166,7 +162,7 @@ pub fn matmul(
     unsafe { matmul_strips(machine, w, strips, acts, &Epilogue::default(), out, scratch) }
 }
 
-/// out[token][row] = glu(gate[row] . x[token]) * (up[row] . x[token]) for the rows of `strips` and all columns.
+/// `out[token][row] = glu(gate[row] . x[token]) * (up[row] . x[token])` for the rows of `strips` and all columns.
 ///
 /// # Safety
 /// As for [`matmul_strips`].
@@ -396,207 +392,4 @@ impl Kernel for Job<'_> {
 /// Room for a panel of `cols` columns of any format.
 fn panel_bytes(cols: usize) -> usize {
     cols / 32 * 640
-}
-
-/// Evaluates an expression with `$f` the format of a quantized type.
-macro_rules! by_format {
-    ($ty:expr, $f:ident => $e:expr) => {
-        match $ty {
-            GgmlType::Q4_0 => by_format!(@ $f, Q4_0, $e),
-            GgmlType::Q4_1 => by_format!(@ $f, Q4_1, $e),
-            GgmlType::Q5_0 => by_format!(@ $f, Q5_0, $e),
-            GgmlType::Q5_1 => by_format!(@ $f, Q5_1, $e),
-            GgmlType::Q8_0 => by_format!(@ $f, Q8_0, $e),
-            GgmlType::Q4_K => by_format!(@ $f, Q4_K, $e),
-            GgmlType::Q5_K => by_format!(@ $f, Q5_K, $e),
-            GgmlType::Q6_K => by_format!(@ $f, Q6_K, $e),
-            other => unreachable!("{other} is not packed as a quantized type"),
-        }
-    };
-    (@ $f:ident, $name:ident, $e:expr) => {{
-        type $f = $name;
-        $e
-    }};
-}
-
-unsafe fn unpack<L: Lanes>(w: &PackedMatrix, s: usize, panel: *mut u8) {
-    let (strip, cols) = (w.strip(s), w.layout().cols);
-    by_format!(w.layout().ty, F => {
-        L::call(Unpack::<F> { strip, superblocks: cols / 32 / F::BLOCKS, panel, format: PhantomData })
-    })
-}
-
-unsafe fn direct_product<L: Lanes>(
-    w: &PackedMatrix,
-    s: usize,
-    n: usize,
-    acts: *const u8,
-    out: *mut f32,
-) {
-    let (strip, cols) = (w.strip(s), w.layout().cols);
-    by_format!(w.layout().ty, F => {
-        let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, out };
-        if L::WIDE {
-            match n {
-                8 => args.call::<L, F, 1, 8, 8>(),
-                4 => args.call::<L, F, 1, 4, 4>(),
-                2 => args.call::<L, F, 1, 2, 2>(),
-                _ => args.call::<L, F, 1, 1, 1>(),
-            }
-        } else {
-            args.call_narrow::<L, F>(n)
-        }
-    })
-}
-
-unsafe fn panel_product<L: Lanes>(
-    w: &PackedMatrix,
-    panel: *const u8,
-    stride: usize,
-    n: usize,
-    acts: *const u8,
-    out: *mut f32,
-) {
-    let cols = w.layout().cols;
-    by_format!(w.layout().ty, F => {
-        type P = <F as Format>::Panel;
-        let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, out };
-        if L::WIDE {
-            match n {
-                12 if F::HALF => args.parts::<L, P, 2, 4, 12>(),
-                12 => args.parts::<L, P, 2, 6, 12>(),
-                4 => args.call::<L, P, 2, 4, 4>(),
-                2 => args.call::<L, P, 2, 2, 2>(),
-                _ => args.call::<L, P, 2, 1, 1>(),
-            }
-        } else {
-            args.call_narrow::<L, P>(n)
-        }
-    })
-}
-
-/// The arguments of a [`Product`], its shape not chosen yet.
-struct Operands {
-    strips: *const u8,
-    stride: usize,
-    superblocks: usize,
-    acts: *const u8,
-    out: *mut f32,
-}
-
-impl Operands {
-    /// N columns of a tile of W.
-    #[inline(always)]
-    unsafe fn call<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(&self) {
-        let &Operands {
-            strips,
-            stride,
-            superblocks,
-            acts,
-            out,
-        } = self;
-        let format = PhantomData;
-        L::call(Product::<F, R, N, W> {
-            strips,
-            stride,
-            superblocks,
-            acts,
-            out,
-            format,
-        })
-    }
-
-    /// A tile of W columns, N at a time: as many as the format's sums leave registers for.
-    #[inline(always)]
-    unsafe fn parts<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(mut self) {
-        for _ in 0..W / N {
-            self.call::<L, F, R, N, W>();
-            self.acts = self.acts.add(4 * N);
-            self.out = self.out.add(LANES * R * N);
-        }
-    }
-
-    /// The widths of machines with half the registers.
-    #[inline(always)]
-    unsafe fn call_narrow<L: Lanes, F: Format>(&self, n: usize) {
-        match n {
-            3 => self.call::<L, F, 1, 3, 3>(),
-            2 => self.call::<L, F, 1, 2, 2>(),
-            _ => self.call::<L, F, 1, 1, 1>(),
-        }
-    }
-}
-
-unsafe fn float_product<L: Lanes>(
-    w: &PackedMatrix,
-    s: usize,
-    n: usize,
-    acts: *const u8,
-    out: *mut f32,
-) {
-    match w.layout().ty {
-        GgmlType::F16 => float_width::<L, F16>(w, s, n, acts, out),
-        GgmlType::BF16 => float_width::<L, Bf16>(w, s, n, acts, out),
-        _ => float_width::<L, F32>(w, s, n, acts, out),
-    }
-}
-
-#[inline(always)]
-unsafe fn float_width<L: Lanes, F: FloatFormat>(
-    w: &PackedMatrix,
-    s: usize,
-    n: usize,
-    acts: *const u8,
-    out: *mut f32,
-) {
-    let (strip, k, acts, format) = (w.strip(s), w.layout().cols, acts.cast(), PhantomData);
-    if L::WIDE {
-        match n {
-            12 => L::call(FloatProduct::<F, 12> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            4 => L::call(FloatProduct::<F, 4> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            2 => L::call(FloatProduct::<F, 2> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            _ => L::call(FloatProduct::<F, 1> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-        }
-    } else {
-        match n {
-            2 => L::call(FloatProduct::<F, 2> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            _ => L::call(FloatProduct::<F, 1> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-        }
-    }
 }

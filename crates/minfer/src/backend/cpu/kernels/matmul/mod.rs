@@ -4,6 +4,7 @@
 //! multiplied with any number of matrices ([`matmul_strips`], [`glu_strips`]; [`matmul`] on one thread). Values are those of `numeric::dot_quantized` and
 //! `numeric::dot_float`, bit for bit, for every machine, number of columns and split.
 
+mod dispatch;
 mod driver;
 mod float;
 mod format;

@@ -1,0 +1,232 @@
+//! From a type and a tile's width to the instance of a kernel: the shapes that each machine has.
+
+// The preconditions are those of the kernels.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+use std::marker::PhantomData;
+
+use super::float::{Bf16, F16, F32, FloatFormat, FloatProduct};
+use super::format::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+use super::micro::{Product, Unpack};
+use crate::backend::cpu::pack::PackedMatrix;
+use crate::lanes::{LANES, Lanes};
+use crate::numeric::GgmlType;
+
+/// Evaluates an expression with `$f` the format of a quantized type.
+macro_rules! by_format {
+    ($ty:expr, $f:ident => $e:expr) => {
+        match $ty {
+            GgmlType::Q4_0 => by_format!(@ $f, Q4_0, $e),
+            GgmlType::Q4_1 => by_format!(@ $f, Q4_1, $e),
+            GgmlType::Q5_0 => by_format!(@ $f, Q5_0, $e),
+            GgmlType::Q5_1 => by_format!(@ $f, Q5_1, $e),
+            GgmlType::Q8_0 => by_format!(@ $f, Q8_0, $e),
+            GgmlType::Q4_K => by_format!(@ $f, Q4_K, $e),
+            GgmlType::Q5_K => by_format!(@ $f, Q5_K, $e),
+            GgmlType::Q6_K => by_format!(@ $f, Q6_K, $e),
+            other => unreachable!("{other} is not packed as a quantized type"),
+        }
+    };
+    (@ $f:ident, $name:ident, $e:expr) => {{
+        type $f = $name;
+        $e
+    }};
+}
+
+/// Unpacks strip `s` into a panel with room for its columns.
+///
+/// # Safety
+/// As for the kernel that it calls.
+pub unsafe fn unpack<L: Lanes>(w: &PackedMatrix, s: usize, panel: *mut u8) {
+    let (strip, cols) = (w.strip(s), w.layout().cols);
+    by_format!(w.layout().ty, F => {
+        L::call(Unpack::<F> { strip, superblocks: cols / 32 / F::BLOCKS, panel, format: PhantomData })
+    })
+}
+
+/// Products of strip `s` as packed with a tile of `n` columns, to `[n][16]`.
+///
+/// # Safety
+/// As for the kernel that it calls.
+pub unsafe fn direct_product<L: Lanes>(
+    w: &PackedMatrix,
+    s: usize,
+    n: usize,
+    acts: *const u8,
+    out: *mut f32,
+) {
+    let (strip, cols) = (w.strip(s), w.layout().cols);
+    by_format!(w.layout().ty, F => {
+        let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, out };
+        if L::WIDE {
+            match n {
+                8 => args.call::<L, F, 1, 8, 8>(),
+                4 => args.call::<L, F, 1, 4, 4>(),
+                2 => args.call::<L, F, 1, 2, 2>(),
+                _ => args.call::<L, F, 1, 1, 1>(),
+            }
+        } else {
+            args.call_narrow::<L, F>(n)
+        }
+    })
+}
+
+/// Products of panels `stride` bytes apart with a tile of `n` columns, to `[n][group][16]`; `w` gives the format.
+///
+/// # Safety
+/// As for the kernel that it calls.
+pub unsafe fn panel_product<L: Lanes>(
+    w: &PackedMatrix,
+    panel: *const u8,
+    stride: usize,
+    n: usize,
+    acts: *const u8,
+    out: *mut f32,
+) {
+    let cols = w.layout().cols;
+    by_format!(w.layout().ty, F => {
+        type P = <F as Format>::Panel;
+        let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, out };
+        if L::WIDE {
+            match n {
+                12 if F::HALF => args.parts::<L, P, 2, 4, 12>(),
+                12 => args.parts::<L, P, 2, 6, 12>(),
+                4 => args.call::<L, P, 2, 4, 4>(),
+                2 => args.call::<L, P, 2, 2, 2>(),
+                _ => args.call::<L, P, 2, 1, 1>(),
+            }
+        } else {
+            args.call_narrow::<L, P>(n)
+        }
+    })
+}
+
+/// The arguments of a [`Product`], its shape not chosen yet.
+struct Operands {
+    strips: *const u8,
+    stride: usize,
+    superblocks: usize,
+    acts: *const u8,
+    out: *mut f32,
+}
+
+impl Operands {
+    /// N columns of a tile of W.
+    #[inline(always)]
+    unsafe fn call<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(&self) {
+        let &Operands {
+            strips,
+            stride,
+            superblocks,
+            acts,
+            out,
+        } = self;
+        let format = PhantomData;
+        L::call(Product::<F, R, N, W> {
+            strips,
+            stride,
+            superblocks,
+            acts,
+            out,
+            format,
+        })
+    }
+
+    /// A tile of W columns, N at a time: as many as the format's sums leave registers for.
+    #[inline(always)]
+    unsafe fn parts<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(mut self) {
+        for _ in 0..W / N {
+            self.call::<L, F, R, N, W>();
+            self.acts = self.acts.add(4 * N);
+            self.out = self.out.add(LANES * R * N);
+        }
+    }
+
+    /// The widths of machines with half the registers.
+    #[inline(always)]
+    unsafe fn call_narrow<L: Lanes, F: Format>(&self, n: usize) {
+        match n {
+            3 => self.call::<L, F, 1, 3, 3>(),
+            2 => self.call::<L, F, 1, 2, 2>(),
+            _ => self.call::<L, F, 1, 1, 1>(),
+        }
+    }
+}
+
+/// Products of a strip of floats with a tile of `n` columns, to `[n][32]`.
+///
+/// # Safety
+/// As for the kernel that it calls.
+pub unsafe fn float_product<L: Lanes>(
+    w: &PackedMatrix,
+    s: usize,
+    n: usize,
+    acts: *const u8,
+    out: *mut f32,
+) {
+    match w.layout().ty {
+        GgmlType::F16 => float_width::<L, F16>(w, s, n, acts, out),
+        GgmlType::BF16 => float_width::<L, Bf16>(w, s, n, acts, out),
+        _ => float_width::<L, F32>(w, s, n, acts, out),
+    }
+}
+
+#[inline(always)]
+unsafe fn float_width<L: Lanes, F: FloatFormat>(
+    w: &PackedMatrix,
+    s: usize,
+    n: usize,
+    acts: *const u8,
+    out: *mut f32,
+) {
+    let (strip, k, acts, format) = (w.strip(s), w.layout().cols, acts.cast(), PhantomData);
+    if L::WIDE {
+        match n {
+            12 => L::call(FloatProduct::<F, 12> {
+                strip,
+                k,
+                acts,
+                out,
+                format,
+            }),
+            4 => L::call(FloatProduct::<F, 4> {
+                strip,
+                k,
+                acts,
+                out,
+                format,
+            }),
+            2 => L::call(FloatProduct::<F, 2> {
+                strip,
+                k,
+                acts,
+                out,
+                format,
+            }),
+            _ => L::call(FloatProduct::<F, 1> {
+                strip,
+                k,
+                acts,
+                out,
+                format,
+            }),
+        }
+    } else {
+        match n {
+            2 => L::call(FloatProduct::<F, 2> {
+                strip,
+                k,
+                acts,
+                out,
+                format,
+            }),
+            _ => L::call(FloatProduct::<F, 1> {
+                strip,
+                k,
+                acts,
+                out,
+                format,
+            }),
+        }
+    }
+}
