@@ -356,7 +356,8 @@ fn one_line(message: &str) -> String {
         .take_while(|l| !l.starts_with("Usage: ") && !l.starts_with("For more information"))
         .filter(|l| !l.is_empty());
     let said: Vec<&str> = said.collect();
-    format!("{} (see --help)", said.join(" "))
+    let said = said.join(" ").replace(" tip: ", "; tip: ");
+    format!("{said} (see --help)")
 }
 
 /// `minfer MODEL …` means `minfer run MODEL …`: puts `run` in front of what is no command.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::args::{ListArgs, PullArgs};
 use crate::models;
-use crate::output::{Outcome, print_line};
+use crate::output::{Outcome, note, print_line};
 
 /// Fetches what the cache lacks or has with other bytes, and prints the model's path.
 pub fn pull(a: &PullArgs) -> Outcome {
@@ -22,6 +22,9 @@ pub fn list(a: &ListArgs) -> Outcome {
             .map(|e| json!({ "name": e.name, "size": e.size, "path": e.path }))
             .collect();
         return print_line(serde_json::Value::from(all));
+    }
+    if entries.is_empty() {
+        note("no models in the cache; `minfer pull smollm2` fetches one");
     }
     for e in &entries {
         print_line(format_args!(

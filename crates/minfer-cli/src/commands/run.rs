@@ -16,8 +16,9 @@ use crate::output::{Failure, Outcome, note, print, print_line};
 /// Answers the prompt.
 pub fn run(a: RunArgs) -> Outcome {
     let text = prompt_text(&a)?;
-    let started = Instant::now();
-    let model = models::open(&a.model.model)?;
+    let path = models::resolve(&a.model.model)?;
+    let started = Instant::now(); // a download is no part of loading
+    let model = Model::open(&path)?;
     let params = sampling(&a.sampling, &model)?;
     let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
     let (prompt, notice) = prompt_ids(&a, &model, text)?;

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::models::{TALK, endless, tiny};
-use crate::process::{finish, minfer, run, run_with_stdin, spawn, wait, wrapped};
+use crate::process::{finish, minfer, run, run_with_stdin, spawn, wrapped};
 
 #[test]
 fn ollama_8099_a_reader_that_leaves_in_mid_answer_is_no_error() {
@@ -51,7 +51,7 @@ fn mistral_rs_1050_every_command_may_write_into_a_closed_pipe() {
 fn errors_whose_reader_has_left_keep_their_exit_code() {
     let mut child = spawn(&mut minfer(["run", "nosuchmodel", "hi"]));
     drop(child.stderr.take());
-    assert_eq!(wait(&mut child), Some(1));
+    assert_eq!(finish(child).code, Some(1));
 }
 
 /// Sends SIGINT, as Ctrl-C does.

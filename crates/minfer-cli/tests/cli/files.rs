@@ -64,6 +64,38 @@ fn llama_cpp_6774_a_cut_model_is_refused_by_every_command() {
 }
 
 #[test]
+fn llama_cpp_27188_hostile_files_are_refused_by_every_command() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/gguf");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_string_lossy().starts_with("bad_") {
+            let path = entry.path();
+            let path = path.to_str().unwrap();
+            refused_by_all(path, &[path]);
+            count += 1;
+        }
+    }
+    assert!(count >= 25, "{count} files in {folder}");
+}
+
+#[test]
+fn cve_2026_7482_data_beyond_the_file_is_refused_before_it_is_read() {
+    let good = std::fs::read(tiny("llama")).unwrap();
+    let name = b"output_norm.weight";
+    let found = good.windows(name.len()).position(|w| w == name);
+    // Behind the name: the number of sizes (1), the size, the type, the offset.
+    let at = found.unwrap() + name.len() + 4 + 8 + 4;
+    let length = good.len() as u64;
+    for offset in [length, length - 64, 1 << 40, u64::MAX - 31] {
+        let mut bytes = good.clone();
+        bytes[at..at + 8].copy_from_slice(&(offset & !31).to_le_bytes());
+        let model = Model::new(&bytes);
+        refused_by_all(model.path(), &["`output_norm.weight`"]);
+    }
+}
+
+#[test]
 fn an_unknown_architecture_is_refused_by_name_and_can_be_inspected() {
     let model = Variant::of("llama")
         .text("general.architecture", "mamba9")

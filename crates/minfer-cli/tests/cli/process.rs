@@ -92,10 +92,15 @@ pub fn spawn(command: &mut Command) -> Child {
 }
 
 /// Waits for the end of a process and reads what is left of its output.
-pub fn finish(mut child: Child) -> Output {
+pub fn finish(child: Child) -> Output {
+    finish_within(child, DEADLINE)
+}
+
+/// The same with another deadline.
+pub fn finish_within(mut child: Child, deadline: Duration) -> Output {
     let stdout = child.stdout.take().map(reader);
     let stderr = child.stderr.take().map(reader);
-    let code = wait(&mut child);
+    let code = wait(&mut child, deadline);
     let text = |r: Option<JoinHandle<Vec<u8>>>| {
         let bytes = r.map_or(Vec::new(), |r| r.join().expect("a reader"));
         String::from_utf8(bytes).expect("UTF-8")
@@ -108,15 +113,15 @@ pub fn finish(mut child: Child) -> Output {
 }
 
 /// The exit code of a process, which must end before the deadline.
-pub fn wait(child: &mut Child) -> Option<i32> {
+fn wait(child: &mut Child, deadline: Duration) -> Option<i32> {
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait().expect("a child") {
             return status.code();
         }
-        if started.elapsed() > DEADLINE {
+        if started.elapsed() > deadline {
             child.kill().expect("it can be ended");
-            panic!("the command did not end within {DEADLINE:?}");
+            panic!("the command did not end within {deadline:?}");
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -1,10 +1,13 @@
 //! SmolLM2, by its alias: fetched once, through the command's own code.
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use minfer::gguf::GgufFile;
 use minfer::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::process::{Output, run};
+use crate::process::{Output, finish_within, minfer, run, spawn};
 
 /// The ids of the chat prompt "Why is the sky blue?", with the template's own system message:
 /// `transformers` 5.24.0 and llama-cpp-python 0.3.36, both from this very file.
@@ -12,6 +15,16 @@ const PROMPT: [u32; 36] = [
     1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407,
     19712, 8182, 2, 198, 1, 4093, 198, 4898, 314, 260, 6376, 4461, 47, 2, 198, 1, 520, 9531, 198,
 ];
+
+/// The file's path; the first call fetches it, if this machine does not have it yet.
+fn fetched() -> &'static str {
+    static PATH: OnceLock<String> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let download = spawn(&mut minfer(["pull", "smollm2"]));
+        let out = finish_within(download, Duration::from_secs(1800));
+        out.ok().trim_end().to_owned()
+    })
+}
 
 fn ask(extra: &[&str]) -> Output {
     let args = [
@@ -28,6 +41,7 @@ fn ask(extra: &[&str]) -> Output {
 
 #[test]
 fn smollm2_answers_and_llama_cpp_11538_stops_over_tokens() {
+    fetched();
     let answer: Value = ask(&["--json"]).json();
     assert_eq!(answer["prompt_ids"], json!(PROMPT[..]));
     let text = answer["text"].as_str().unwrap();
@@ -36,8 +50,7 @@ fn smollm2_answers_and_llama_cpp_11538_stops_over_tokens() {
     }
 
     // A stop from the middle of one token to the middle of the next but one.
-    let path = run(["pull", "smollm2"]).ok().trim_end().to_owned();
-    let file = GgufFile::open(path.as_ref()).unwrap();
+    let file = GgufFile::open(fetched().as_ref()).unwrap();
     let tokenizer = Tokenizer::from_metadata(file.metadata()).unwrap();
     let ids: Vec<u32> = serde_json::from_value(answer["ids"].clone()).unwrap();
     let end = |n: usize| tokenizer.decode(&ids[..n], false).len();
@@ -51,7 +64,7 @@ fn smollm2_answers_and_llama_cpp_11538_stops_over_tokens() {
 
 #[test]
 fn smollm2_is_listed_and_inspected() {
-    let path = run(["pull", "smollm2"]).ok().trim_end().to_owned();
+    let path = fetched();
     let all = run(["list", "--json"]).json();
     assert!(
         all.as_array()
