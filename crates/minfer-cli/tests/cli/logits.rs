@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::models::{N_VOCAB, folder, tiny};
+use crate::models::{N_VOCAB, Variant, folder, tiny};
 use crate::process::run;
 
 /// The tiny models' prompts.
@@ -130,4 +130,14 @@ fn ids_come_from_a_file_and_nothing_is_added() {
     ])
     .json();
     assert_eq!(out, same);
+}
+
+#[test]
+fn logits_that_are_no_numbers_are_an_error() {
+    let mut v = Variant::of("llama");
+    v.tensor("output_norm.weight").3[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let model = v.write();
+    let logits = ["logits", model.path(), "--ids", "1,2", "--json"];
+    run(logits).refused(1, &["logit of token 0 is NaN"]);
+    run(["run", model.path(), "hi", "--no-template"]).refused(1, &["logit of token 0 is NaN"]);
 }

@@ -123,7 +123,7 @@ impl Core {
         for out in 0..self.batch.out_rows.len() {
             self.scheduler.read_output(out..out + 1, &mut self.logits)?;
             let next = if seq.is_logits() {
-                seq.logits(first_row + self.batch.out_rows[out] as usize, &self.logits)
+                seq.logits(first_row + self.batch.out_rows[out] as usize, &self.logits)?
             } else {
                 seq.choose(&mut self.logits, self.model.tokenizer(), self.n_ctx)?
             };

@@ -73,8 +73,7 @@ pub fn default_n_ctx(
             limit,
         });
     }
-    let wanted = prompt.saturating_add(n_predict.unwrap_or(usize::MAX / 2));
-    // Without a bound on the answer there is no need to know, and KV is memory: stay at 4096.
-    let wanted = if n_predict.is_none() { prompt } else { wanted };
+    // An answer without a bound needs no certain room, and KV is memory: it gets what 4096 leave.
+    let wanted = prompt.saturating_add(n_predict.unwrap_or(0));
     Ok(wanted.max(4096).min(limit))
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
 use crate::Error;
 use crate::kv::PageList;
-use crate::sampling::{Sampler, StopMatcher};
+use crate::sampling::{Sampler, SamplingError, StopMatcher};
 use crate::tokenizer::{Decoder, Tokenizer};
 
 /// The answer's side of a generation.
@@ -124,16 +124,20 @@ impl Sequence {
         })
     }
 
-    /// Logits of token `row` of the prompt, for a request for logits.
-    pub fn logits(&mut self, row: usize, values: &[f32]) -> Next {
+    /// Logits of token `row` of the prompt, for a request for logits; an error if one is no number.
+    pub fn logits(&mut self, row: usize, values: &[f32]) -> Result<Next, Error> {
+        if let Some(token) = values.iter().position(|x| !x.is_finite()) {
+            let value = values[token];
+            return Err(SamplingError::NonFinite { token, value }.into());
+        }
         let sent = self.send(Event::Logits {
             row,
             values: values.to_vec(),
         });
         if row + 1 < self.prompt_n || sent == Next::End {
-            return sent;
+            return Ok(sent);
         }
-        self.done(FinishReason::Length, String::new())
+        Ok(self.done(FinishReason::Length, String::new()))
     }
 
     /// Whether this is a request for logits.

@@ -131,7 +131,7 @@ pub struct Run<'a> {
 }
 
 /// A copyable range of node indices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeRange {
     /// First.
     pub start: usize,

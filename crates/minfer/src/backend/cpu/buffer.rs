@@ -57,22 +57,22 @@ impl AlignedBuffer {
 
     /// `len` zero bytes that live as long as their neighbours: weights of one model lie together, so that
     /// small matrices are on huge pages as well. Not for what comes and goes: the memory is given back
-    /// when the last buffer of a mapping is dropped. Ends the process when there is no memory.
-    pub fn among_weights(len: usize) -> AlignedBuffer {
+    /// when the last buffer of a mapping is dropped. `None` when there is no memory.
+    pub fn try_among_weights(len: usize) -> Option<AlignedBuffer> {
         static LAST: Mutex<(Weak<Chunk>, usize)> = Mutex::new((Weak::new(), 0));
         if len == 0 || len > CHUNK / 2 {
-            return AlignedBuffer::zeroed(len);
+            return AlignedBuffer::try_zeroed(len);
         }
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         let (chunk, used) = match last.0.upgrade() {
             Some(chunk) if last.1 + len <= CHUNK => (chunk, last.1),
             _ => match Chunk::map(CHUNK) {
                 Some(chunk) => (chunk, 0),
-                None => return AlignedBuffer::zeroed(len),
+                None => return AlignedBuffer::try_zeroed(len),
             },
         };
         *last = (Arc::downgrade(&chunk), (used + len).next_multiple_of(LINE));
-        chunk.part(used, len)
+        Some(chunk.part(used, len))
     }
 
     /// All bytes, while nobody else uses them.
@@ -178,7 +178,9 @@ mod tests {
     fn weights_lie_together_and_are_zero_again_after_all_were_dropped() {
         for _ in 0..2 {
             let sizes = [100, 3000, CHUNK / 2, CHUNK / 2 - 64, 200, CHUNK];
-            let mut all: Vec<_> = sizes.map(AlignedBuffer::among_weights).into();
+            let mut all: Vec<_> = sizes
+                .map(|n| AlignedBuffer::try_among_weights(n).unwrap())
+                .into();
             for (i, b) in all.iter_mut().enumerate() {
                 assert_eq!((b.len(), b.as_ptr().align_offset(LINE)), (sizes[i], 0));
                 assert!(b.bytes_mut().iter().all(|x| *x == 0));

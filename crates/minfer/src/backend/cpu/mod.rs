@@ -22,9 +22,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::graph::{
-    Attention, Backend, BackendError, BufferId, FusedKind, KvShape, Node, Op, Run, Weight, WeightId,
+    Backend, BackendError, BufferId, FusedKind, KvShape, Node, NodeRange, Op, Run, Weight, WeightId,
 };
-use crate::lanes::{Machine, MachineError};
+use crate::lanes::{LANES, Machine, MachineError};
 
 use buffer::AlignedBuffer;
 use execute::Region;
@@ -61,19 +61,20 @@ pub struct CpuBackend {
     scratch: Shared,
     /// What each thread has for itself.
     threads: Vec<Mutex<ThreadScratch>>,
-    /// Steps of the runs seen so far, by graph, first node, and whether token and output rows are
-    /// many.
-    plans: HashMap<(u64, usize, (bool, bool)), Vec<Step>>,
+    /// Steps of the runs seen so far, by graph, nodes, and whether token and output rows are many.
+    plans: HashMap<(u64, NodeRange, (bool, bool)), Vec<Step>>,
 }
 
 impl CpuBackend {
     /// With so many threads (`None`: one for each CPU this process may use), on the machine of this
     /// name (`None`: the one that `MINFER_CPU` names, or the fastest there is).
     pub fn new(n_threads: Option<usize>, machine: Option<&str>) -> Result<CpuBackend, CpuError> {
-        let machine = match (machine, std::env::var(CPU_VARIABLE)) {
+        let machine = match (machine, std::env::var_os(CPU_VARIABLE)) {
             (Some(name), _) => Machine::from_name(name)?,
-            (None, Ok(name)) => Machine::from_name(&name).map_err(CpuError::Variable)?,
-            (None, Err(_)) => Machine::detect(),
+            (None, Some(name)) => {
+                Machine::from_name(&name.to_string_lossy()).map_err(CpuError::Variable)?
+            }
+            (None, None) => Machine::detect(),
         };
         CpuBackend::with_machine(machine, n_threads.unwrap_or_else(available_cpus))
     }
@@ -135,9 +136,8 @@ impl Backend for CpuBackend {
         }
         match &node.op {
             Op::MatMul(m) => matmul::supports(m, |w| self.weights.kind(w)),
-            Op::Attention(Attention { head_dim, .. }) | Op::KvStore { head_dim, .. } => {
-                head_dim % 16 == 0
-            }
+            Op::Attention(a) => kernels::attention::supports(a.n_head, a.n_head_kv, a.head_dim),
+            Op::KvStore { head_dim, .. } => head_dim % LANES == 0,
             _ => true,
         }
     }
@@ -245,7 +245,7 @@ impl Backend for CpuBackend {
         );
         let steps = self
             .plans
-            .entry((run.graph.uid, run.nodes.start, many))
+            .entry((run.graph.uid, run.nodes, many))
             .or_insert_with(|| plan::plan(run, |n| scratch::uses_shared(n, run.counts)));
         let region = Region {
             machine: self.machine,

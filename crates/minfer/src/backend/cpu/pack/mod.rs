@@ -140,16 +140,18 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Room for a matrix; all weights are zero until packed.
-    pub fn zeroed(layout: PackedLayout) -> PackedMatrix {
-        let data = AlignedBuffer::among_weights(layout.bytes());
-        PackedMatrix { layout, data }
+    /// Room for a matrix; all weights are zero until packed. `None` when there is no memory.
+    pub fn try_zeroed(layout: PackedLayout) -> Option<PackedMatrix> {
+        let data = AlignedBuffer::try_among_weights(layout.bytes())?;
+        Some(PackedMatrix { layout, data })
     }
 
-    /// The same; `None` when there is no memory.
-    pub fn try_zeroed(layout: PackedLayout) -> Option<PackedMatrix> {
-        let data = AlignedBuffer::try_zeroed(layout.bytes())?;
-        Some(PackedMatrix { layout, data })
+    /// The same.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    pub fn zeroed(layout: PackedLayout) -> PackedMatrix {
+        PackedMatrix::try_zeroed(layout).expect("memory for a matrix")
     }
 
     /// Packs a whole matrix from its row-major bytes in the file, on this thread.
