@@ -1,6 +1,6 @@
 //! The context's limits: what is too long is refused with both numbers, never cut.
 
-use crate::models::tiny;
+use crate::models::{endless, tiny};
 use crate::process::{run, run_with_stdin};
 
 /// Tokens of the tiny models' context.
@@ -35,8 +35,8 @@ fn llama_cpp_4967_a_prompt_longer_than_the_context_is_refused_on_every_way_in() 
     let ids = vec!["97"; 600].join(",");
     let (raw, few) = (["--no-template"], ["--no-template", "--n-ctx", "20"]);
     let run_long = |flags: &[&str]| run([&["run", &model, &long][..], flags].concat());
-    run_long(&raw).refused(1, &["600 tokens", "512", "--n-ctx"]);
-    run_long(&few).refused(1, &["600 tokens", "context 20"]);
+    run_long(&raw).refused(1, &["600 tokens", "512", "shorten"]);
+    run_long(&few).refused(1, &["600 tokens", "context 20", "--n-ctx", "limit is 512"]);
     run_long(&["--n-ctx", "512", "--json"]).refused(1, &["context 512"]);
     run_with_stdin([&["run", &model][..], &raw].concat(), long.as_bytes())
         .refused(1, &["600 tokens", "512"]);
@@ -55,4 +55,20 @@ fn a_prompt_that_just_fits_is_answered() {
     let out = run(["run", &model, &text, "--no-template", "--json"]).json();
     assert_eq!(out["timings"]["prompt_n"], LIMIT);
     assert_eq!(out["timings"]["predicted_n"], 1);
+}
+
+#[test]
+fn without_n_ctx_the_context_is_what_prompt_and_answer_need() {
+    let model = endless(); // its limit is 131072
+    let counts = |prompt: usize, n_predict: &str| {
+        let text = "a".repeat(prompt);
+        let raw = ["--no-template", "--ignore-eos", "--json", "-n", n_predict];
+        let out = run([&["run", model.path(), &text][..], &raw].concat()).json();
+        let count = |key: &str| out["timings"][key].as_u64().unwrap();
+        (count("prompt_n"), count("predicted_n"))
+    };
+    assert_eq!(counts(1, "4200"), (1, 4200));
+    assert_eq!(counts(5000, "40"), (5000, 40));
+    // An answer without a bound has room for 4096 tokens; the last one needs none.
+    assert_eq!(counts(1000, "-1"), (1000, 4097));
 }

@@ -20,9 +20,7 @@ pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum EngineError {
-    #[error(
-        "the prompt has {prompt} tokens, the context {n_ctx}: raise --n-ctx (the model's limit is {limit}) or shorten the prompt"
-    )]
+    #[error("the prompt has {prompt} tokens, the context {n_ctx}: {}", way_out(*n_ctx, *limit))]
     PromptTooLong {
         prompt: usize,
         n_ctx: usize,
@@ -45,4 +43,12 @@ pub enum EngineError {
     Stopped,
     #[error("internal error, the request is lost, the engine goes on: {message}")]
     Panicked { message: String },
+}
+
+/// What to do about a prompt that is too long.
+fn way_out(n_ctx: usize, limit: usize) -> String {
+    match n_ctx < limit {
+        true => format!("raise --n-ctx (the model's limit is {limit}) or shorten the prompt"),
+        false => "shorten the prompt (more is beyond the model's limit)".to_owned(),
+    }
 }

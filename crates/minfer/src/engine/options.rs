@@ -58,13 +58,14 @@ impl EngineOptions {
     }
 }
 
-/// The context of a run whose user gave none: 4096 or what prompt and answer need, whichever is
-/// larger, up to the model's limit. A prompt past the limit is refused with both numbers.
+/// The context of a run whose user gave none: what prompt and answer need, at least 4096, up to the
+/// model's limit. A prompt past the limit is refused with both numbers.
 pub fn default_n_ctx(
     model: &Model,
     prompt: usize,
     n_predict: Option<usize>,
 ) -> Result<usize, EngineError> {
+    const LEAST: usize = 4096;
     let limit = model.hparams().n_ctx_train;
     if prompt > limit {
         return Err(EngineError::PromptTooLong {
@@ -73,7 +74,7 @@ pub fn default_n_ctx(
             limit,
         });
     }
-    // An answer without a bound needs no certain room, and KV is memory: it gets what 4096 leave.
-    let wanted = prompt.saturating_add(n_predict.unwrap_or(0));
-    Ok(wanted.max(4096).min(limit))
+    // An answer without a bound gets so much room, not the model's limit: KV is memory.
+    let wanted = prompt.saturating_add(n_predict.unwrap_or(LEAST));
+    Ok(wanted.max(LEAST).min(limit))
 }
