@@ -15,7 +15,7 @@ use crate::raw::Raw;
 
 #[track_caller]
 fn open_error(path: &Path, parts: &[&str]) {
-    let message = GgufFile::open(path).err().expect("opened").to_string();
+    let message = GgufFile::open(path).expect_err("opened").to_string();
     assert!(!message.contains('\n'), "{message}");
     for part in parts
         .iter()
@@ -86,6 +86,9 @@ fn split_parts_are_one_model() {
     }
 }
 
+/// What a test does to the metadata of part `usize`.
+type Change<'a> = &'a dyn Fn(usize, &mut Vec<(&str, Value)>);
+
 #[test]
 fn split_parts_that_do_not_fit_are_refused() {
     let dir = TempDir::new().unwrap();
@@ -103,7 +106,7 @@ fn split_parts_that_do_not_fit_are_refused() {
         .to_string();
     assert!(message.contains("part 3 of 3"), "{message}");
 
-    let message = |change: &dyn Fn(usize, &mut Vec<(&str, Value)>)| {
+    let message = |change: Change<'_>| {
         let parts = write_split(dir.path(), change);
         GgufFile::open(&parts[0]).err().unwrap().to_string()
     };

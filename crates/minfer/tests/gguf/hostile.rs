@@ -15,10 +15,7 @@ pub fn refused(bytes: Vec<u8>) -> String {
     let start = Instant::now();
     let (result, spent) = spent(|| GgufFile::from_bytes(bytes));
     let took = start.elapsed();
-    let message = result
-        .err()
-        .expect("a broken file was accepted")
-        .to_string();
+    let message = result.expect_err("a broken file was accepted").to_string();
     assert!(took < Duration::from_secs(1), "{message}: took {took:?}");
     // The room's promise: a small factor of the bytes that are there, and the message.
     assert!(
