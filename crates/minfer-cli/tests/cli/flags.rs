@@ -140,7 +140,12 @@ fn without_arguments_the_help_is_shown_as_wrong_usage() {
     let out = run::<&str>([]);
     assert_eq!((out.code, out.stdout.as_str()), (Some(2), ""));
     assert!(out.stderr.contains("Usage: minfer"), "{out:?}");
-    assert!(run(["--help"]).ok().contains("tokenize"));
+    let help = run(["--help"]);
+    assert!(
+        help.ok().starts_with("Run GGUF language models"),
+        "{help:?}"
+    );
+    assert!(help.stdout.contains("minfer MODEL [PROMPT]"), "{help:?}");
     assert!(run(["run", "--help"]).ok().contains("--logit-bias"));
     assert!(run(["--version"]).ok().starts_with("minfer "));
 }

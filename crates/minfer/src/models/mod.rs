@@ -1,6 +1,6 @@
 //! Architectures: hyper-parameters, tensor names and the graph of each, one file a family.
 //!
-//! What differs between families is visible in its file; what is common is in [`blocks`]. A file
+//! What differs between families is visible in its file; what is common is in `blocks`. A file
 //! of an unknown architecture, with a tensor missing, left over or of another shape is refused by
 //! name. This room knows no device and no engine.
 
