@@ -1,4 +1,4 @@
-"""Speed beside llama.cpp in the same run: prefill 512, decode 128, load time, peak memory.
+"""Speed beside llama.cpp in the same run: prefill 512, decode 128, load time, memory; the sampler's share.
 
 packages: llama-cpp-python==0.3.36 numpy==2.4.6
 models: real
@@ -10,6 +10,7 @@ which its spinning barrier lost a CPU: it is left out of the peer's median and c
 
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -24,7 +25,10 @@ MODELS = [
     "gemma-3-270m-Q4_K_M.gguf",
     "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf",
 ]
+VOCABULARY = dict(zip(MODELS, (49_152, 262_144, 151_936)))
 PROMPT, DECODE, TURNS = 512, 128, 5
+# The most that the sampler may take of a token's time.
+SAMPLER_SHARE = 0.02
 # (name, kind, least ratio to the peer that is promised)
 MARKS = [("prefill 512", "pp", 2.0), ("decode 128", "tg", 1.0)]
 
@@ -84,12 +88,21 @@ def own_turn(model, threads):
     return out
 
 
+def sampler_microseconds():
+    """Median time of one choice with default settings, by size of the vocabulary."""
+    example = ["cargo", "run", "--release", "-q", "-p", "minfer", "--example", "sampler_speed"]
+    text = subprocess.run(example, check=True, capture_output=True).stdout.decode()
+    rows = re.findall(r"(\d+) tokens, defaults: median +([\d.]+) us", text)
+    return {int(n): float(us) for n, us in rows}
+
+
 def spread(values):
     return f"{statistics.median(values):8.1f} [{min(values):.1f}..{max(values):.1f}]"
 
 
 def main():
     missed = 0
+    sampler = sampler_microseconds()
     for name in MODELS:
         model = str(CACHE / name)
         for threads in sorted({1, os.cpu_count()}):
@@ -105,6 +118,11 @@ def main():
                 left = f", {len(theirs) - len(kept)} turns left out" if len(kept) < TURNS else ""
                 print(f"  {label:12} minfer {spread(own)}  llama.cpp {spread(kept)} tokens/s"
                       f"  x{ratio:.2f} {word}{left}", flush=True)
+            token = 1e6 / statistics.median(a["tg"] for a, _ in turns)
+            share = sampler[VOCABULARY[name]] / token
+            missed += share > SAMPLER_SHARE
+            word = "ok" if share <= SAMPLER_SHARE else f"MISSED, at most {SAMPLER_SHARE:.0%}"
+            print(f"  sampler      {sampler[VOCABULARY[name]]:.0f} us, {share:.2%} of a token {word}", flush=True)
             for label, key in (("load, ms", "load_ms"), ("peak, MB", "peak_mb")):
                 own, theirs = [a[key] for a, _ in turns], [b[key] for _, b in turns]
                 print(f"  {label:12} minfer {spread(own)}  llama.cpp {spread(theirs)}", flush=True)
