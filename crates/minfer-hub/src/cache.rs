@@ -147,16 +147,21 @@ impl Drop for Scratch {
 }
 
 /// Copies `from` to a new file at `to` and returns the SHA-256 of what went through, in hex.
+/// `unreadable` makes the error of a `from` that can't be read: no failure of the cache.
 pub fn copy(
     from: &mut dyn Read,
     to: &Path,
+    unreadable: impl FnOnce(std::io::Error) -> HubError,
     progress: &mut dyn Progress,
 ) -> Result<String, HubError> {
     let mut file = File::create(to).map_err(HubError::io(to))?;
     let (mut hash, mut done) = (Sha256::new(), 0_u64);
     let mut buffer = vec![0; 1 << 18];
     loop {
-        let n = from.read(&mut buffer).map_err(HubError::io(to))?;
+        let n = match from.read(&mut buffer) {
+            Ok(n) => n,
+            Err(e) => return Err(unreadable(e)),
+        };
         let Some(bytes) = buffer.get(..n).filter(|b| !b.is_empty()) else {
             break;
         };

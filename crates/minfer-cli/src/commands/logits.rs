@@ -1,8 +1,8 @@
 //! `minfer logits`: what the model says of given tokens.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use minfer::engine::{Event, EventStream, Request, Task};
 use serde_json::json;
@@ -25,13 +25,13 @@ pub fn logits(a: &LogitsArgs) -> Outcome {
     })?;
     match &a.npy {
         Some(path) => {
-            let named = |e: std::io::Error| Failure::Error(format!("{}: {e}", path.display()));
-            let mut out = npy_file(path, rows, n_vocab).map_err(named)?;
+            let named = |e: io::Error| Failure::Error(format!("{}: {e}", path.display()));
+            let mut file = NpyFile::create(path, rows, n_vocab).map_err(named)?;
             each_row(events, |row| {
                 let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
-                out.write_all(&bytes).map_err(named)
+                file.out.write_all(&bytes).map_err(named)
             })?;
-            out.flush().map_err(named)
+            file.finish().map_err(named)
         }
         None => {
             // Nothing before the first row: a failure leaves stdout empty.
@@ -54,10 +54,13 @@ fn each_row(events: EventStream, mut f: impl FnMut(&[f32]) -> Outcome) -> Outcom
         match event {
             Event::Logits { values, .. } => f(&values)?,
             Event::Error(e) => return Err(e.into()),
+            Event::Done(_) => return Ok(()),
             _ => {}
         }
     }
-    Ok(())
+    Err(Failure::Error(
+        "the engine stopped before the last row".into(),
+    ))
 }
 
 fn parse_ids(a: &LogitsArgs) -> Result<Vec<u32>, Failure> {
@@ -78,14 +81,56 @@ fn parse_ids(a: &LogitsArgs) -> Result<Vec<u32>, Failure> {
         .collect()
 }
 
-/// A version 1 NumPy file of `[rows, cols]` little-endian f32, header written.
-fn npy_file(path: &Path, rows: usize, cols: usize) -> std::io::Result<BufWriter<File>> {
-    let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
-    // Magic, version, length: 10 bytes; the whole header is a multiple of 64 and ends in a newline.
-    let padded = (10 + dict.len() + 1).next_multiple_of(64) - 10;
-    let mut out = BufWriter::new(File::create(path)?);
-    out.write_all(b"\x93NUMPY\x01\x00")?;
-    out.write_all(&(padded as u16).to_le_bytes())?;
-    out.write_all(format!("{dict:<width$}\n", width = padded - 1).as_bytes())?;
-    Ok(out)
+/// A version 1 NumPy file of `[rows, cols]` little-endian f32 under way. It is written beside its
+/// place and put there when it is whole: an error leaves what was there before.
+struct NpyFile {
+    out: BufWriter<File>,
+    path: PathBuf,
+    /// Where it is until then; none where its place is a pipe or a device.
+    part: Option<PathBuf>,
+}
+
+impl NpyFile {
+    /// With its header.
+    fn create(path: &Path, rows: usize, cols: usize) -> io::Result<NpyFile> {
+        // A link stays one: its target is replaced.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut part = None;
+        if path.metadata().map_or(true, |m| m.is_file()) {
+            let mut name = path.clone().into_os_string();
+            name.push(format!(".{}.part", std::process::id()));
+            part = Some(PathBuf::from(name));
+        }
+        let out = BufWriter::new(File::create(part.as_ref().unwrap_or(&path))?);
+        let mut file = NpyFile { out, path, part };
+        let dict =
+            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+        // Magic, version, length: 10 bytes; the whole header is a multiple of 64 and ends in a newline.
+        let padded = (10 + dict.len() + 1).next_multiple_of(64) - 10;
+        file.out.write_all(b"\x93NUMPY\x01\x00")?;
+        file.out.write_all(&(padded as u16).to_le_bytes())?;
+        let text = format!("{dict:<width$}\n", width = padded - 1);
+        file.out.write_all(text.as_bytes())?;
+        Ok(file)
+    }
+
+    /// Puts it in its place.
+    fn finish(mut self) -> io::Result<()> {
+        self.out.flush()?;
+        match &self.part {
+            Some(part) => std::fs::rename(part, &self.path)?,
+            None => return Ok(()),
+        }
+        self.part = None;
+        Ok(())
+    }
+}
+
+impl Drop for NpyFile {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            // Best effort: there is an error already.
+            let _ = std::fs::remove_file(part);
+        }
+    }
 }

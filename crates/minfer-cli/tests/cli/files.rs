@@ -158,6 +158,111 @@ fn a_vocabulary_alone_can_be_tokenized_but_not_run() {
 }
 
 #[test]
+fn known_keys_that_would_change_the_result_are_refused_and_harmless_values_are_not() {
+    use minfer::gguf::{Array, Value};
+    let bools = || Value::Array(Array::Bool(vec![true, false]));
+    let ones = || Value::Array(Array::U32(vec![1, 1]));
+    for (arch, key, bad, harmless) in [
+        (
+            "llama",
+            "attention.sliding_window",
+            Value::U32(4),
+            Some(Value::U32(512)),
+        ),
+        (
+            "qwen2",
+            "attention.sliding_window",
+            Value::U32(511),
+            Some(Value::U32(4096)),
+        ),
+        (
+            "qwen3",
+            "attention.sliding_window",
+            Value::U32(1),
+            Some(Value::U32(0)),
+        ),
+        (
+            "gemma3",
+            "attention.sliding_window_pattern",
+            bools(),
+            Some(Value::U32(6)),
+        ),
+        ("gemma3", "attention.sliding_window_pattern", ones(), None),
+        (
+            "gemma3",
+            "final_logit_softcapping",
+            Value::F32(30.0),
+            Some(Value::F32(0.0)),
+        ),
+        ("llama", "final_logit_softcapping", Value::F32(30.0), None),
+        (
+            "qwen2",
+            "attn_logit_softcapping",
+            Value::F32(50.0),
+            Some(Value::F32(0.0)),
+        ),
+        (
+            "llama",
+            "attention.scale",
+            Value::F32(0.5),
+            Some(Value::F32(0.0)),
+        ),
+        (
+            "llama",
+            "attention.clamp_kqv",
+            Value::F32(8.0),
+            Some(Value::F32(0.0)),
+        ),
+        ("llama", "attention.max_alibi_bias", Value::F32(8.0), None),
+        (
+            "llama",
+            "logit_scale",
+            Value::F32(0.0625),
+            Some(Value::F32(1.0)),
+        ),
+        (
+            "llama",
+            "embedding_scale",
+            Value::F32(12.0),
+            Some(Value::F32(1.0)),
+        ),
+        (
+            "llama",
+            "residual_scale",
+            Value::F32(0.22),
+            Some(Value::F32(1.0)),
+        ),
+        (
+            "qwen2",
+            "rope.scaling.attn_factor",
+            Value::F32(1.2),
+            Some(Value::F32(1.0)),
+        ),
+        (
+            "qwen2",
+            "attention.causal",
+            Value::Bool(false),
+            Some(Value::Bool(true)),
+        ),
+        (
+            "llama",
+            "use_parallel_residual",
+            Value::Bool(true),
+            Some(Value::Bool(false)),
+        ),
+    ] {
+        let full = format!("{arch}.{key}");
+        let with = |value| Variant::of(arch).set(&full, value).write();
+        let bad = with(bad);
+        run(["run", bad.path(), "hi"]).refused(1, &[&format!("'{full}'"), bad.path()]);
+        if let Some(harmless) = harmless {
+            let good = with(harmless);
+            run(["run", good.path(), "hi", "--no-template", "-n", "1"]).ok();
+        }
+    }
+}
+
+#[test]
 fn a_tokenizer_that_is_not_known_is_refused_with_the_file() {
     let model = Variant::of("llama")
         .text("tokenizer.ggml.pre", "klingon")

@@ -62,6 +62,11 @@ fn npy(bytes: &[u8]) -> (String, Vec<f32>) {
     (shape, floats(&bytes[header..]))
 }
 
+/// The shape of a NumPy file.
+fn npy_of(path: &std::path::Path) -> String {
+    npy(&std::fs::read(path).unwrap()).0
+}
+
 fn check_model(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.npy");
@@ -139,5 +144,36 @@ fn logits_that_are_no_numbers_are_an_error() {
     let model = v.write();
     let logits = ["logits", model.path(), "--ids", "1,2", "--json"];
     run(logits).refused(1, &["logit of token 0 is NaN"]);
+    // No part of a file is left, and what was there stays.
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.npy");
+    let npy = [
+        "logits",
+        model.path(),
+        "--ids",
+        "1,2",
+        "--npy",
+        out.to_str().unwrap(),
+    ];
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    run(npy).refused(1, &["logit of token 0 is NaN"]);
+    assert_eq!(entries(), 0);
+    std::fs::write(&out, "before").unwrap();
+    run(npy).refused(1, &["logit of token 0 is NaN"]);
+    assert_eq!(
+        (entries(), &*std::fs::read(&out).unwrap()),
+        (1, &b"before"[..])
+    );
+    let good = tiny("llama");
+    run([
+        "logits",
+        &good,
+        "--ids",
+        "1,2",
+        "--npy",
+        out.to_str().unwrap(),
+    ])
+    .ok();
+    assert!(npy_of(&out).starts_with("1, ") && entries() == 1);
     run(["run", model.path(), "hi", "--no-template"]).refused(1, &["logit of token 0 is NaN"]);
 }

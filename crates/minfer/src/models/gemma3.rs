@@ -37,15 +37,7 @@ pub struct Gemma3 {
 impl Gemma3 {
     /// Finds its weights.
     pub fn load(l: &mut Loader) -> Result<Gemma3, ModelError> {
-        let h = HParams::read(l)?;
-        let cap = l.float_or("final_logit_softcapping", 0.0)?;
-        if cap != 0.0 {
-            return Err(l.bad(
-                "final_logit_softcapping",
-                cap,
-                "soft-capped logits are not supported",
-            ));
-        }
+        let h = HParams::read_windowed(l)?;
         let ends = Ends::load(l, &h)?;
         let layers = (0..h.n_layer)
             .map(|il| Layer::load(l, &h, il))
@@ -70,11 +62,8 @@ impl Layer {
     fn load(l: &mut Loader, h: &HParams, il: usize) -> Result<Layer, ModelError> {
         let mut attn = AttentionBlock::load(l, h, il, RopeKind::Halves)?;
         attn.load_head_norms(l, h)?;
-        let period = l.size_or("attention.sliding_window_pattern", PATTERN)?;
-        if let Some(window) = h
-            .sliding_window
-            .filter(|w| *w > 0 && il % period < period - 1)
-        {
+        let period = l.single_size_or("attention.sliding_window_pattern", PATTERN)?;
+        if let Some(window) = h.sliding_window.filter(|_| il % period < period - 1) {
             attn.spec.window = Some(window);
             attn.spec.kind = LayerKind::Windowed;
         }

@@ -3,6 +3,20 @@
 use super::loader::{Loader, ModelError};
 use crate::graph::{Norm, RopeScaling, RopeTable, WeightId};
 
+const SLIDING_WINDOW: &str = "attention.sliding_window";
+
+/// Numbers that other families' graphs use: key, values that change nothing, what they would do.
+const OTHER_MATH: [(&str, &[f32], &str); 8] = [
+    ("attention.scale", &[0.0], "a scale of scores"),
+    ("attention.clamp_kqv", &[0.0], "clamped Q, K and V"),
+    ("attention.max_alibi_bias", &[0.0], "ALiBi"),
+    ("attn_logit_softcapping", &[0.0], "soft-capped scores"),
+    ("final_logit_softcapping", &[0.0], "soft-capped logits"),
+    ("logit_scale", &[0.0, 1.0], "scaled logits"),
+    ("embedding_scale", &[0.0, 1.0], "a scale of embeddings"),
+    ("residual_scale", &[0.0, 1.0], "scaled residuals"),
+];
+
 /// The numbers every architecture here needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HParams {
@@ -32,13 +46,33 @@ pub struct HParams {
     pub rope_freq_base: f32,
     /// `rope.scaling.*`.
     pub rope_scaling: RopeScaling,
-    /// `attention.sliding_window`, for families that have one.
+    /// `attention.sliding_window`, for families that have one; none where it is 0.
     pub sliding_window: Option<usize>,
 }
 
 impl HParams {
-    /// Reads and cross-checks them.
+    /// Reads and cross-checks them, for a family whose layers see everything. A window that would
+    /// hide something from them is refused; some files carry one that hides nothing.
     pub fn read(l: &Loader) -> Result<HParams, ModelError> {
+        let h = HParams {
+            sliding_window: None,
+            ..HParams::read_windowed(l)?
+        };
+        match l.optional_size(SLIDING_WINDOW)? {
+            Some(window) if (1..h.n_ctx_train).contains(&window) => Err(l.bad(
+                SLIDING_WINDOW,
+                window,
+                format!(
+                    "this architecture has no windowed layers here, and its context is {}",
+                    h.n_ctx_train
+                ),
+            )),
+            _ => Ok(h),
+        }
+    }
+
+    /// Reads and cross-checks them, for a family with windowed layers.
+    pub fn read_windowed(l: &Loader) -> Result<HParams, ModelError> {
         let n_embd = l.size("embedding_length")?;
         let n_head = l.size("attention.head_count")?;
         let n_head_kv = l.size_or("attention.head_count_kv", n_head)?;
@@ -58,7 +92,7 @@ impl HParams {
             rope_dims: l.size_or("rope.dimension_count", head_dim)?,
             rope_freq_base: l.float_or("rope.freq_base", 10_000.0)?,
             rope_scaling: read_scaling(l)?,
-            sliding_window: l.optional_size("attention.sliding_window")?,
+            sliding_window: l.optional_size(SLIDING_WINDOW)?.filter(|w| *w > 0),
         };
         if value_dim != head_dim {
             return Err(l.bad(
@@ -95,6 +129,7 @@ impl HParams {
             return Err(l.bad("rope.freq_base", h.rope_freq_base, "must be at least 1"));
         }
         refuse_experts(l)?;
+        refuse_other_math(l, &h)?;
         Ok(h)
     }
 
@@ -138,8 +173,39 @@ fn refuse_experts(l: &Loader) -> Result<(), ModelError> {
     }
 }
 
-/// `rope.scaling.*`: none, linear, YaRN. Names and defaults are llama.cpp's.
+/// Known keys that no architecture here follows are refused where following them would change the
+/// result.
+fn refuse_other_math(l: &Loader, h: &HParams) -> Result<(), ModelError> {
+    for (key, harmless, what) in OTHER_MATH {
+        let value = l.float_or(key, harmless[0])?;
+        let usual = key == "attention.scale" && value == 1.0 / (h.head_dim as f32).sqrt();
+        if !harmless.contains(&value) && !usual {
+            return Err(l.bad(key, value, format!("{what}: not supported")));
+        }
+    }
+    if !l.flag_or("attention.causal", true)? {
+        let why = "models that see what comes later can't generate";
+        return Err(l.bad("attention.causal", false, why));
+    }
+    if l.flag_or("use_parallel_residual", false)? {
+        return Err(l.bad("use_parallel_residual", true, "not supported"));
+    }
+    Ok(())
+}
+
+/// `rope.scaling.*`, checked.
 fn read_scaling(l: &Loader) -> Result<RopeScaling, ModelError> {
+    let scaling = read_scaling_kind(l)?;
+    let magnitude = l.float_or("rope.scaling.attn_factor", 1.0)?;
+    if magnitude != 1.0 && !matches!(scaling, RopeScaling::Yarn { .. }) {
+        let why = "supported only where rope.scaling.type is yarn";
+        return Err(l.bad("rope.scaling.attn_factor", magnitude, why));
+    }
+    Ok(scaling)
+}
+
+/// None, linear or YaRN. Names and defaults are llama.cpp's.
+fn read_scaling_kind(l: &Loader) -> Result<RopeScaling, ModelError> {
     let kind = l.optional_text("rope.scaling.type")?;
     // Old files give only `rope.scale_linear`.
     let old = l.float_or("rope.scale_linear", 0.0)?;

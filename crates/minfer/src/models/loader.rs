@@ -10,41 +10,72 @@ use crate::numeric;
 
 /// Why a file is not a model that can be run. Names the key or tensor and the value.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum ModelError {
+    /// A metadata value has another type.
     #[error("{0}")]
     Gguf(#[from] GgufError),
+    /// `general.architecture` is none of those this build runs.
     #[error("unknown architecture '{name}': this build runs {known}")]
-    UnknownArchitecture { name: String, known: String },
-    #[error("metadata key '{key}' is missing")]
-    MissingKey { key: String },
-    #[error("metadata key '{key}' is {value}: {reason}")]
-    BadValue {
-        key: String,
-        value: String,
-        reason: String,
-    },
-    #[error("tensor '{name}' is missing")]
-    MissingTensor { name: String },
-    #[error("tensor '{name}' has shape {found}, architecture '{arch}' needs {wanted}")]
-    WrongShape {
+    UnknownArchitecture {
+        /// The architecture.
         name: String,
-        found: String,
-        wanted: String,
-        arch: String,
-    },
-    #[error("tensor '{name}' is of type {ty}, which can't be run: this build runs {known}")]
-    UnrunnableType {
-        name: String,
-        ty: String,
+        /// Those this build runs, separated by commas.
         known: String,
     },
+    /// A metadata key that the architecture needs is not there.
+    #[error("metadata key '{key}' is missing")]
+    MissingKey {
+        /// The key.
+        key: String,
+    },
+    /// A metadata value that can't be followed.
+    #[error("metadata key '{key}' is {value}: {reason}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A tensor that the architecture needs is not there.
+    #[error("tensor '{name}' is missing")]
+    MissingTensor {
+        /// The tensor.
+        name: String,
+    },
+    /// A tensor has other sizes than the metadata says.
+    #[error("tensor '{name}' has shape {found}, architecture '{arch}' needs {wanted}")]
+    WrongShape {
+        /// The tensor.
+        name: String,
+        /// Its sizes, fastest first.
+        found: String,
+        /// The sizes needed.
+        wanted: String,
+        /// The architecture.
+        arch: String,
+    },
+    /// A tensor's type has no kernels.
+    #[error("tensor '{name}' is of type {ty}, which can't be run: this build runs {known}")]
+    UnrunnableType {
+        /// The tensor.
+        name: String,
+        /// Its type.
+        ty: String,
+        /// Types that can be run, separated by commas.
+        known: String,
+    },
+    /// Tensors are left over: the file means more than the architecture does.
     #[error(
         "{count} tensor(s) that architecture '{arch}' does not use, first '{first}': the file is of another model or a newer variant"
     )]
     UnusedTensors {
+        /// How many.
         count: usize,
+        /// The first of them, in file order.
         first: String,
+        /// The architecture.
         arch: String,
     },
 }
@@ -151,6 +182,24 @@ impl Loader {
             Some(_) => self.size(name),
             None => Ok(default),
         }
+    }
+
+    /// A count with a default, whose list would have another meaning and is refused.
+    pub fn single_size_or(&self, name: &str, default: usize) -> Result<usize, ModelError> {
+        match self.file.metadata().get(&self.key(name)) {
+            Some(crate::gguf::Value::Array(_)) => Err(self.bad(
+                name,
+                "an array",
+                "only one number for all layers is supported",
+            )),
+            _ => self.size_or(name, default),
+        }
+    }
+
+    /// A truth value with a default.
+    pub fn flag_or(&self, name: &str, default: bool) -> Result<bool, ModelError> {
+        let value = self.file.metadata().bool(&self.key(name))?;
+        Ok(value.unwrap_or(default))
     }
 
     /// A required number.
