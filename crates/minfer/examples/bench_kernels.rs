@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use minfer::backend::cpu::kernels::matmul::{ActKind, ActTiles, Rows, Scratch, fill, matmul};
+use minfer::backend::cpu::kernels::matmul::{ActKind, ActTiles, Scratch, fill, matmul};
 use minfer::backend::cpu::kernels::probe::{int8_peak, read_bandwidth};
 use minfer::backend::cpu::pack::{PackedLayout, PackedMatrix, pack_strips};
 use minfer::lanes::Machine;
@@ -148,8 +148,8 @@ fn seconds(machine: Machine, matrices: &[PackedMatrix], n: usize, rounds: usize)
         .map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.01)
         .collect();
     let mut acts = ActTiles::new();
-    acts.reset(machine, ActKind::of(layout.ty), n, K);
-    fill(machine, &mut acts, Rows { x: &x, stride: K }, None);
+    assert!(acts.reset(machine, ActKind::of(layout.ty), n, K));
+    fill(machine, &mut acts, &x, None);
     let mut out = vec![0.0; n * layout.rows];
     let mut scratch = Scratch::new();
     let mut times = Vec::new();

@@ -1,5 +1,5 @@
 //! Rules on the shape of code: parameters of shared blocks, lints of the rooms that read what
-//! users send.
+//! users send, documentation that nobody may leave out.
 
 use super::safety::words;
 use super::{Finding, Tree};
@@ -124,6 +124,23 @@ pub fn denied_lints(tree: &Tree, found: &mut Vec<Finding>) {
                     line: 1,
                     rule: "lints",
                     what,
+                });
+            }
+        }
+    }
+}
+
+/// Nobody allows himself to leave documentation out.
+pub fn undocumented(tree: &Tree, found: &mut Vec<Finding>) {
+    for file in tree.rust() {
+        for at in words(&file.code, "missing_docs") {
+            let head = file.code[..at].rsplit("#").next().unwrap_or("");
+            if words(head, "allow").next().is_some() || words(head, "expect").next().is_some() {
+                found.push(Finding {
+                    path: file.path.clone(),
+                    line: file.line_of(at),
+                    rule: "docs",
+                    what: "write the documentation instead of allowing that it is missing".into(),
                 });
             }
         }

@@ -53,6 +53,7 @@ const RULES: &[Rule] = &[
     imports::banned,
     lints::block_parameters,
     lints::denied_lints,
+    lints::undocumented,
     docs::links,
     docs::adr_status,
 ];

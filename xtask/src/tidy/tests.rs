@@ -219,6 +219,25 @@ fn reading_rooms_deny_what_panics() {
 }
 
 #[test]
+fn documentation_is_not_left_out() {
+    let at = |text: &str| found(&[("crates/minfer/src/error.rs", text)]);
+    for bad in [
+        "\n#[allow(missing_docs)]\npub enum E {}",
+        "\n#![allow(dead_code, missing_docs)]",
+        "\n#[cfg_attr(test, expect(missing_docs))]\npub enum E {}",
+    ] {
+        assert_eq!(at(bad), ["crates/minfer/src/error.rs:2: docs"], "{bad}");
+    }
+    for good in [
+        "#![warn(missing_docs)]",
+        "#![deny(missing_docs)]\n#[allow(dead_code)]\nfn f() {}",
+        "// #[allow(missing_docs)]",
+    ] {
+        assert!(at(good).is_empty(), "{good}");
+    }
+}
+
+#[test]
 fn nothing_names_the_workplace() {
     for pieces in [
         ["see /wo", "rk/x"],

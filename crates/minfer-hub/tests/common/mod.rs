@@ -1,5 +1,5 @@
 //! A small HTTP server, a wheel and a progress for the tests.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code)] // each test binary uses a part
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -5,12 +5,22 @@ use crate::graph::Backend;
 
 /// Why no backend could be made.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum RegistryError {
+    /// No backend has this name.
     #[error("unknown backend '{name}': there are metal, cuda and cpu")]
-    Unknown { name: String },
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The backend exists, but not in this build.
     #[error("backend '{name}' is not in this build: it has {built}")]
-    NotBuilt { name: String, built: String },
+    NotBuilt {
+        /// Its name.
+        name: String,
+        /// The backends of this build, separated by commas.
+        built: String,
+    },
+    /// The CPU backend could not be made.
     #[error(transparent)]
     Cpu(#[from] CpuError),
 }

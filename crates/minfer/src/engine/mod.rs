@@ -18,31 +18,55 @@ pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
 
 /// Why a request or an engine is refused.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum EngineError {
+    /// The prompt is longer than the context.
     #[error("the prompt has {prompt} tokens, the context {n_ctx}: {}", way_out(*n_ctx, *limit))]
     PromptTooLong {
+        /// Tokens of the prompt.
         prompt: usize,
+        /// Positions of the context.
         n_ctx: usize,
+        /// Positions that the model was trained for.
         limit: usize,
     },
+    /// The prompt has no token.
     #[error("the prompt is empty: there is nothing to continue")]
     EmptyPrompt,
+    /// A token of the prompt is none of the model's.
     #[error("token id {id} is not in the vocabulary of {n_vocab}")]
-    TokenOutOfRange { id: u32, n_vocab: usize },
+    TokenOutOfRange {
+        /// The token.
+        id: u32,
+        /// Tokens there are.
+        n_vocab: usize,
+    },
+    /// An option of the engine is out of its range.
     #[error("{name} is {value}: it must lie between {min} and {max}")]
     OptionOutOfRange {
+        /// The option.
         name: &'static str,
+        /// Its value.
         value: usize,
+        /// The least it can be.
         min: usize,
+        /// The most it can be.
         max: usize,
     },
+    /// The queue of requests is full.
     #[error("the engine's queue is full ({waiting} requests wait): try again later")]
-    QueueFull { waiting: usize },
+    QueueFull {
+        /// Requests in it.
+        waiting: usize,
+    },
+    /// The engine's thread has ended.
     #[error("the engine has stopped")]
     Stopped,
+    /// A defect of minfer: the engine goes on without the request.
     #[error("internal error, the request is lost, the engine goes on: {message}")]
-    Panicked { message: String },
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
 }
 
 /// What to do about a prompt that is too long.

@@ -64,9 +64,7 @@ impl Region<'_> {
     /// The values of an i32 node, all rows in one slice.
     fn integers(&self, id: NodeId) -> &[i32] {
         // SAFETY: inputs, or selected from them before the last barrier.
-        let all = unsafe { self.rows(id).all() };
-        // SAFETY: i32 and f32 have one size and alignment, and every bit pattern is an i32.
-        unsafe { std::slice::from_raw_parts(all.as_ptr().cast(), all.len()) }
+        unsafe { self.rows(id).dense_i32() }
     }
 
     /// This thread's share of an attention node.

@@ -1,6 +1,6 @@
 //! Memory for packed weights and activations: aligned to cache lines, written by several threads.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -34,16 +34,32 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
-    /// `len` zero bytes. Ends the process, as Rust's own collections do, when there is no memory.
-    pub fn zeroed(len: usize) -> AlignedBuffer {
-        AlignedBuffer::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len)))
+    /// No bytes.
+    pub const fn empty() -> AlignedBuffer {
+        AlignedBuffer {
+            ptr: NonNull::dangling(),
+            len: 0,
+            chunk: None,
+        }
+    }
+
+    /// Makes room for `len` bytes; what it held is gone if it has to grow. False when there is no memory:
+    /// the buffer is as it was.
+    #[must_use]
+    pub fn grow(&mut self, len: usize) -> bool {
+        if self.len < len {
+            let Some(larger) = AlignedBuffer::try_zeroed(len) else {
+                return false;
+            };
+            *self = larger;
+        }
+        true
     }
 
     /// `len` zero bytes; `None` when there is no memory.
     pub fn try_zeroed(len: usize) -> Option<AlignedBuffer> {
         if len == 0 {
-            let (ptr, chunk) = (NonNull::dangling(), None);
-            return Some(AlignedBuffer { ptr, len, chunk });
+            return Some(AlignedBuffer::empty());
         }
         let layout = Layout::from_size_align(len, LINE).ok()?;
         if len >= HUGE {
@@ -106,6 +122,12 @@ impl AlignedBuffer {
     }
 }
 
+impl Default for AlignedBuffer {
+    fn default() -> AlignedBuffer {
+        AlignedBuffer::empty()
+    }
+}
+
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if self.len > 0 && self.chunk.is_none() {
@@ -163,7 +185,7 @@ mod tests {
     #[test]
     fn buffers_are_zero_and_aligned_whatever_holds_them() {
         for len in [0, 1, 63, 4096, HUGE - 1, HUGE, 3 * HUGE + 5] {
-            let mut b = AlignedBuffer::zeroed(len);
+            let mut b = AlignedBuffer::try_zeroed(len).unwrap();
             assert_eq!((b.len(), b.bytes_mut().len()), (len, len));
             assert!(b.bytes_mut().iter().all(|x| *x == 0));
             assert!(len == 0 || b.as_ptr().align_offset(LINE) == 0);
@@ -172,6 +194,10 @@ mod tests {
         }
         assert!(AlignedBuffer::try_zeroed(usize::MAX).is_none());
         assert!(AlignedBuffer::try_zeroed(isize::MAX as usize - 4096).is_none());
+        let mut b = AlignedBuffer::empty();
+        assert!(b.grow(100) && b.grow(50) && b.len() == 100);
+        b.bytes_mut().fill(7);
+        assert!(!b.grow(1 << 60) && b.len() == 100 && b.bytes_mut()[99] == 7);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Product nodes: activations into tiles once, then strips of every part of the group.
 
-use crate::graph::{Activation, MatMul, NodeId, Norm, Rows as RowCount, WeightId};
+use crate::graph::{MatMul, NodeId, Norm, Rows as RowCount, WeightId};
 
 use super::execute::Region;
 use super::kernels::matmul::{
-    self as kernel, ActKind, ActTiles, Epilogue, Glu, Scratch, SharedRows, glu_strips, interleave,
-    matmul_strips, quantize,
+    self as kernel, ActKind, ActTiles, Epilogue, Scratch, glu_strips, interleave, matmul_strips,
+    quantize,
 };
 use super::kernels::norm::rms_scale;
 use super::pack::PackedMatrix;
@@ -36,7 +36,7 @@ impl Region<'_> {
             return;
         }
         let out = self.rows(id);
-        let residual = m.residual.then(|| shared_rows(self.rows(node.srcs[1])));
+        let residual = m.residual.then(|| self.rows(node.srcs[1]));
         let kind = kind(m, self.weights);
         if shares(x.rows) {
             let rows: RowCount = self.run.graph.node(node.srcs[0]).shape.rows;
@@ -44,7 +44,8 @@ impl Region<'_> {
             self.tile_together(m.norm, tiles, x, w);
             self.strips(m, tiles, residual, out, w, &mut own.panels);
         } else {
-            own.tiles.reset(self.machine, kind, x.rows, x.cols);
+            let room = own.tiles.reset(self.machine, kind, x.rows, x.cols);
+            assert!(room, "the thread's tiles were reserved before the region");
             own.scales.clear();
             own.scales
                 .extend((0..x.rows).map(|r| self.scale_of(m.norm, x, r)));
@@ -100,18 +101,11 @@ impl Region<'_> {
             scale,
             weight: self.weights.vector(n.weight),
         });
-        // SAFETY: the plan puts a barrier after x's writer.
-        let rows = unsafe {
-            kernel::Rows {
-                x: x.all(),
-                stride: x.stride(),
-            }
-        };
         match tiles.kind() {
-            // SAFETY: the blocks are this thread's (caller).
-            ActKind::Q8 => unsafe { quantize(self.machine, tiles, rows, norm, blocks) },
+            // SAFETY: the plan puts a barrier after x's writer; the blocks are this thread's (caller).
+            ActKind::Q8 => unsafe { quantize(self.machine, tiles, x, norm, blocks) },
             // SAFETY: as above.
-            ActKind::F32 => unsafe { interleave(tiles, rows, norm, blocks) },
+            ActKind::F32 => unsafe { interleave(tiles, x, norm, blocks) },
         }
     }
 
@@ -120,19 +114,19 @@ impl Region<'_> {
         &self,
         m: &MatMul,
         tiles: &ActTiles,
-        residual: Option<SharedRows>,
+        residual: Option<Rows>,
         out: Rows,
         w: &Worker<'_>,
         panels: &mut Scratch,
     ) {
         let matrix = |i: usize| self.weights.matrix(m.parts[i].weight);
         if let Some(act) = m.glu {
-            let (gate, up, out) = (matrix(0), matrix(1), shared_rows(out));
+            let (gate, up) = (matrix(0), matrix(1));
             let n = gate.layout().strips();
             w.for_each(n, grain(n, w), |strips| {
                 // SAFETY: each strip's rows of `out` are this thread's; weights and tiles are not
                 // written in a region after their barrier.
-                unsafe { glu_strips(self.machine, gate, up, glu(act), strips, tiles, out, panels) };
+                unsafe { glu_strips(self.machine, gate, up, act, strips, tiles, out, panels) };
             });
             return;
         }
@@ -150,7 +144,7 @@ impl Region<'_> {
                         bias: part.bias.map(|b| self.weights.vector(b)),
                         residual,
                     };
-                    let out = shared_rows(out.columns(column, part.rows));
+                    let out = out.columns(column, part.rows);
                     let strips = from - first..to - first;
                     // SAFETY: as above; a residual's rows are those of `out`, or written before the
                     // last barrier.
@@ -167,15 +161,4 @@ impl Region<'_> {
 /// Strips a thread takes at a time: an even number, since wide kernels take two.
 fn grain(strips: usize, w: &Worker<'_>) -> usize {
     (strips / (PIECES * w.count())).max(1).next_multiple_of(2)
-}
-
-fn glu(act: Activation) -> Glu {
-    match act {
-        Activation::Silu => Glu::Silu,
-        Activation::Gelu => Glu::Gelu,
-    }
-}
-
-fn shared_rows(r: Rows) -> SharedRows {
-    SharedRows::from_raw(r.as_ptr(), r.len(), r.stride())
 }

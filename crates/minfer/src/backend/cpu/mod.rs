@@ -13,7 +13,7 @@ mod matmul;
 mod op_tests;
 pub mod pack;
 mod plan;
-mod rows;
+pub mod rows;
 mod scratch;
 pub mod threads;
 mod weights;
@@ -30,7 +30,7 @@ use buffer::AlignedBuffer;
 use execute::Region;
 use plan::Step;
 use rows::Rows;
-use scratch::{Shared, ThreadScratch};
+use scratch::{Shared, ThreadNeeds, ThreadScratch};
 use threads::{ThreadPool, ThreadsError};
 use weights::Weights;
 
@@ -41,12 +41,14 @@ const CPU_VARIABLE: &str = "MINFER_CPU";
 
 /// Why there is no CPU backend.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum CpuError {
+    /// `MINFER_CPU` names no instruction set that this CPU has.
     #[error("{CPU_VARIABLE}: {0}")]
     Variable(MachineError),
+    /// The instruction set asked for is unknown, or this CPU lacks it.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// The threads could not be started.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
 }
@@ -105,8 +107,8 @@ impl CpuBackend {
             return &[];
         };
         let rows = Rows::new(buffer, place.offset, 1, run.counts.tokens, 1);
-        // SAFETY: nobody writes between regions, and every bit pattern is an i32.
-        unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), rows.len()) }
+        // SAFETY: nobody writes between regions.
+        unsafe { rows.dense_i32() }
     }
 
     fn buffer(&mut self, id: BufferId) -> Result<&mut AlignedBuffer, BackendError> {
@@ -232,11 +234,12 @@ impl Backend for CpuBackend {
             }
         }
         let floats = attention::shared_floats(run, self.pool.n_threads(), self.slots(run));
-        if !self
-            .scratch
-            .reserve(self.machine, run, &self.weights, floats)
-        {
-            return Err(fault("no memory for the activations' scratch".into()));
+        self.scratch
+            .reserve(self.machine, run, &self.weights, floats)?;
+        let needs = ThreadNeeds::of(self.machine, run, &self.weights);
+        for own in &mut self.threads {
+            let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
+            own.reserve(&needs)?;
         }
         // What shares scratch depends on the counts: few rows, or many.
         let many = (

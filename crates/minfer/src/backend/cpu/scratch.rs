@@ -1,7 +1,7 @@
 //! Memory of a region beside the graph's buffers: activations as products take them, and what each
 //! thread has for itself.
 
-use crate::graph::{Counts, MatMul, Node, Op, Rows as RowCount, Run};
+use crate::graph::{BackendError, Counts, MatMul, Node, Op, Rows as RowCount, Run};
 use crate::lanes::Machine;
 
 use super::attention::Tile;
@@ -28,6 +28,70 @@ pub(super) struct ThreadScratch {
     pub tiles_of_rows: Vec<Tile>,
 }
 
+/// What a run's nodes need of each thread's own memory.
+#[derive(Default)]
+pub(super) struct ThreadNeeds {
+    tiles: usize,
+    panels: usize,
+    attention_rows: usize,
+    head_dim: usize,
+}
+
+impl ThreadNeeds {
+    /// The most of any node.
+    pub fn of(machine: Machine, run: &Run<'_>, weights: &Weights) -> ThreadNeeds {
+        let mut n = ThreadNeeds::default();
+        for (_, node) in run.iter() {
+            let rows = run.counts.rows(node.shape.rows);
+            match &node.op {
+                Op::MatMul(m) => {
+                    let (kind, k) = (kind(m, weights), run.graph.node(node.srcs[0]).shape.cols);
+                    n.panels = n.panels.max(Scratch::bytes(machine, kind, rows, k));
+                    if !shares(rows) {
+                        n.tiles = n.tiles.max(ActTiles::bytes(machine, kind, rows, k));
+                    }
+                }
+                Op::Attention(a) => {
+                    let group = a.n_head / a.n_head_kv;
+                    let tokens = rows.min(attention::tile_tokens(group));
+                    n.attention_rows = n.attention_rows.max(tokens * group);
+                    n.head_dim = n.head_dim.max(a.head_dim);
+                }
+                _ => {}
+            }
+        }
+        n
+    }
+}
+
+impl ThreadScratch {
+    /// Makes room, so that nothing is allocated inside the region, where nobody could say that there is no
+    /// memory.
+    pub fn reserve(&mut self, needs: &ThreadNeeds) -> Result<(), BackendError> {
+        enough(self.tiles.reserve(needs.tiles), needs.tiles, "activations")?;
+        enough(
+            self.panels.reserve(needs.panels),
+            needs.panels,
+            "unpacked weights",
+        )?;
+        let (rows, head_dim) = (needs.attention_rows, needs.head_dim);
+        let bytes = attention::Scratch::bytes(rows, head_dim);
+        enough(self.attention.reserve(rows, head_dim), bytes, "attention")
+    }
+}
+
+/// The error of a reservation that did not succeed.
+fn enough(room: bool, bytes: usize, what: &str) -> Result<(), BackendError> {
+    if room {
+        return Ok(());
+    }
+    Err(BackendError::OutOfMemory {
+        backend: "cpu",
+        bytes,
+        what: what.to_owned(),
+    })
+}
+
 /// Which activations: kind, rows, values a row.
 type Key = (ActKind, RowCount, usize);
 
@@ -36,7 +100,7 @@ type Key = (ActKind, RowCount, usize);
 pub(super) struct Shared {
     tiles: Vec<(Key, ActTiles)>,
     /// 1 / rms of each row; attention's partial results.
-    floats: Option<AlignedBuffer>,
+    floats: AlignedBuffer,
 }
 
 /// Whether a product of so many rows uses the shared tiles.
@@ -59,15 +123,14 @@ pub(super) fn kind(m: &MatMul, weights: &Weights) -> ActKind {
 }
 
 impl Shared {
-    /// Makes room for everything the run's nodes share; `floats` is what attention needs. False if
-    /// there is no memory.
+    /// Makes room for everything the run's nodes share; `floats` is what attention needs.
     pub fn reserve(
         &mut self,
         machine: Machine,
         run: &Run<'_>,
         weights: &Weights,
         floats: usize,
-    ) -> bool {
+    ) -> Result<(), BackendError> {
         let mut most_rows = 0;
         for (_, node) in run.iter() {
             let Op::MatMul(m) = &node.op else { continue };
@@ -77,17 +140,21 @@ impl Shared {
             }
             most_rows = most_rows.max(rows);
             let x = run.graph.node(node.srcs[0]).shape;
-            self.prepare(machine, (kind(m, weights), x.rows, x.cols), rows);
+            self.prepare(machine, (kind(m, weights), x.rows, x.cols), rows)?;
         }
         let bytes = 4 * floats.max(most_rows);
-        if self.floats.as_ref().map_or(0, AlignedBuffer::len) < bytes {
-            self.floats = AlignedBuffer::try_zeroed(bytes.next_power_of_two());
-            return self.floats.is_some();
+        if self.floats.len() < bytes {
+            let bytes = bytes.next_power_of_two();
+            return enough(
+                self.floats.grow(bytes),
+                bytes,
+                "attention's partial results",
+            );
         }
-        true
+        Ok(())
     }
 
-    fn prepare(&mut self, machine: Machine, key: Key, rows: usize) {
+    fn prepare(&mut self, machine: Machine, key: Key, rows: usize) -> Result<(), BackendError> {
         let at = match self.tiles.iter().position(|t| t.0 == key) {
             Some(at) => at,
             None => {
@@ -97,8 +164,11 @@ impl Shared {
         };
         let tiles = &mut self.tiles[at].1;
         if (tiles.kind(), tiles.tokens(), tiles.k()) != (key.0, rows, key.2) {
-            tiles.reset(machine, key.0, rows, key.2);
+            let room = tiles.reset(machine, key.0, rows, key.2);
+            let bytes = ActTiles::bytes(machine, key.0, rows, key.2);
+            return enough(room, bytes, "activations");
         }
+        Ok(())
     }
 
     /// The shared tiles of some activations.
@@ -112,9 +182,46 @@ impl Shared {
 
     /// The shared floats, at least as many as were reserved; who writes which is the node's affair.
     pub fn floats(&self) -> (*mut f32, usize) {
-        match &self.floats {
-            Some(b) => (b.as_mut_ptr().cast(), b.len() / 4),
-            None => (std::ptr::NonNull::dangling().as_ptr(), 0),
+        (self.floats.as_mut_ptr().cast(), self.floats.len() / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_memory_is_an_error_that_names_the_bytes() {
+        let mut own = ThreadScratch::default();
+        let (tiles, panels) = (1 << 12, 1 << 12);
+        let some = ThreadNeeds {
+            tiles,
+            panels,
+            attention_rows: 4,
+            head_dim: 64,
+        };
+        assert!(own.reserve(&some).is_ok());
+        let too_much = [
+            ThreadNeeds {
+                tiles: 1 << 60,
+                ..ThreadNeeds::default()
+            },
+            ThreadNeeds {
+                panels: 1 << 60,
+                ..ThreadNeeds::default()
+            },
+            ThreadNeeds {
+                attention_rows: 1 << 28,
+                head_dim: 1 << 28,
+                ..ThreadNeeds::default()
+            },
+        ];
+        for needs in too_much {
+            let error = own.reserve(&needs).unwrap_err();
+            assert!(
+                matches!(error, BackendError::OutOfMemory { bytes, .. } if bytes >= 1 << 56),
+                "{error}"
+            );
         }
     }
 }

@@ -18,11 +18,13 @@
 mod blocks;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod unpack;
 
 use std::ops::Range;
 
 use super::buffer::AlignedBuffer;
-use crate::numeric::{GgmlType, NumericError, QuantFormat, decode_row, is_float, is_runnable};
+use crate::numeric::{GgmlType, NumericError, QuantFormat, is_float, is_runnable};
 
 /// Shape and sizes of a packed matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,11 +197,12 @@ impl PackedMatrix {
         unsafe { self.data.as_ptr().add(s * self.layout.strip_bytes()) }
     }
 
-    /// Writes row `row` as f32 to `out` (`cols` values): for an embedding table that is also the head.
-    /// The same bits as decoding the row in the file.
+    /// Writes row `row` as f32 to `out` (`cols` values): packing lost nothing if these are the bits that the
+    /// row in the file decodes to.
     ///
     /// # Panics
     /// If there is no such row, or `out` has another length.
+    #[cfg(test)]
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert!(
             row < self.layout.rows && out.len() == self.layout.cols,
@@ -214,12 +217,12 @@ impl PackedMatrix {
         let strip =
             unsafe { std::slice::from_raw_parts(self.strip(row / n), self.layout.strip_bytes()) };
         if let Some(format) = QuantFormat::of(ty) {
-            return blocks::decode_row(format, strip, row % n, out);
+            return unpack::decode_row(format, strip, row % n, out);
         }
         let size = ty.block_bytes();
         let bytes: Vec<u8> = (0..out.len())
             .flat_map(|k| strip[(32 * k + row % n) * size..][..size].iter().copied())
             .collect();
-        decode_row(ty, &bytes, out).expect("lengths belong together");
+        crate::numeric::decode_row(ty, &bytes, out).expect("lengths belong together");
     }
 }

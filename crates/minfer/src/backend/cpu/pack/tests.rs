@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lanes::tests::Random;
-use crate::numeric::RUNNABLE;
+use crate::numeric::{RUNNABLE, decode_row};
 
 /// Random bytes of whole blocks; f16 scales are made finite.
 pub(crate) fn random_rows(ty: GgmlType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {

@@ -298,7 +298,7 @@ pub unsafe fn segments(
     out: &mut [f32],
 ) {
     let (n, hd) = (rows.len() * args.group(), args.head_dim);
-    scratch.reserve(n, hd);
+    assert!(scratch.reserve(n, hd), "no memory for a tile");
     args.pack_q(kv_head, &rows, scratch.q());
     let len = args.partial_len(&rows);
     for (segment, out) in segments
@@ -351,7 +351,7 @@ pub unsafe fn tile(
     out_stride: usize,
 ) {
     let (n, hd) = (rows.len() * args.group(), args.head_dim);
-    scratch.reserve(n, hd);
+    assert!(scratch.reserve(n, hd), "no memory for a tile");
     args.pack_q(kv_head, &rows, scratch.q());
     let (running, part) = scratch.parts(n, hd);
     let all = args.segments(&rows);

@@ -1,19 +1,14 @@
 //! Memory that one thread reuses from call to call.
 
 use super::phases::{Part, SCORE_STRIDE};
-
-/// A cache line of f32: what keeps vectors from crossing lines. Only its address is used.
-#[derive(Clone, Copy)]
-#[allow(dead_code)]
-#[repr(align(64))]
-struct Line([f32; 16]);
+use crate::backend::cpu::buffer::AlignedBuffer;
 
 /// A thread's working memory for attention; grows to the largest tile it meets and stays.
 #[derive(Default)]
 pub struct Scratch {
-    q: Vec<Line>,
-    scores: Vec<Line>,
-    parts: Vec<Line>,
+    q: AlignedBuffer,
+    scores: AlignedBuffer,
+    parts: AlignedBuffer,
 }
 
 impl Scratch {
@@ -22,11 +17,18 @@ impl Scratch {
         Scratch::default()
     }
 
-    /// Room for tiles of `rows` query rows.
-    pub(super) fn reserve(&mut self, rows: usize, head_dim: usize) {
-        grow(&mut self.q, rows * head_dim);
-        grow(&mut self.scores, rows * SCORE_STRIDE);
-        grow(&mut self.parts, 2 * part_len(rows, head_dim));
+    /// Bytes that tiles of `rows` query rows need.
+    pub fn bytes(rows: usize, head_dim: usize) -> usize {
+        4 * (rows * head_dim + rows * SCORE_STRIDE + 2 * part_len(rows, head_dim))
+    }
+
+    /// Makes room for tiles of `rows` query rows (tokens x heads of a group), so that no smaller tile
+    /// allocates. False when there is no memory.
+    #[must_use]
+    pub fn reserve(&mut self, rows: usize, head_dim: usize) -> bool {
+        self.q.grow(4 * rows * head_dim)
+            && self.scores.grow(4 * rows * SCORE_STRIDE)
+            && self.parts.grow(4 * 2 * part_len(rows, head_dim))
     }
 
     /// Packed queries.
@@ -55,11 +57,4 @@ impl Scratch {
 /// A partial result's length, rounded up to whole lines.
 fn part_len(rows: usize, head_dim: usize) -> usize {
     (rows * (head_dim + 2)).next_multiple_of(16)
-}
-
-fn grow(v: &mut Vec<Line>, floats: usize) {
-    let lines = floats.div_ceil(16);
-    if v.len() < lines {
-        v.resize(lines, Line([0.0; 16]));
-    }
 }

@@ -10,57 +10,12 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::dispatch::{direct_product, float_product, panel_product, unpack};
-use super::tiles::{ActKind, ActTiles, Tile};
+use super::tiles::{ActKind, ActTiles, Tile, direct_columns};
 use crate::backend::cpu::buffer::AlignedBuffer;
 use crate::backend::cpu::pack::PackedMatrix;
+use crate::backend::cpu::rows::Rows;
+use crate::graph::Activation;
 use crate::lanes::{Kernel, LANES, Lanes, Machine, math};
-
-/// Rows of f32 that several threads use at once, each its own part: token t's row begins at value
-/// t * stride.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedRows {
-    ptr: *mut f32,
-    len: usize,
-    stride: usize,
-}
-
-// SAFETY: a place in memory; whoever reads or writes through it promises (in `matmul_strips`) that the part
-// is theirs.
-unsafe impl Send for SharedRows {}
-// SAFETY: as for Send.
-unsafe impl Sync for SharedRows {}
-
-impl SharedRows {
-    /// The rows in this slice, which must stay borrowed while they are used.
-    pub fn new(rows: &mut [f32], stride: usize) -> SharedRows {
-        SharedRows {
-            ptr: rows.as_mut_ptr(),
-            len: rows.len(),
-            stride,
-        }
-    }
-
-    /// The rows in `len` values at `ptr`, which must be valid while they are used.
-    pub fn from_raw(ptr: *mut f32, len: usize, stride: usize) -> SharedRows {
-        SharedRows { ptr, len, stride }
-    }
-
-    fn check(&self, what: &str, tokens: usize, rows: usize) {
-        assert!(
-            tokens == 0 || (tokens - 1) * self.stride + rows <= self.len,
-            "{what}: {tokens} rows of {rows} with stride {} in {} values",
-            self.stride,
-            self.len
-        );
-    }
-
-    /// # Safety
-    /// `token` and `row` are within what `check` has seen.
-    #[inline(always)]
-    unsafe fn at(&self, token: usize, row: usize) -> *mut f32 {
-        self.ptr.add(token * self.stride + row)
-    }
-}
 
 /// What is done with a product before it is stored: the same f32 operations, in the same order, as separate
 /// nodes would do.
@@ -69,43 +24,36 @@ pub struct Epilogue<'a> {
     /// Added first: one value a row.
     pub bias: Option<&'a [f32]>,
     /// Added then. May be the very rows that the result goes to.
-    pub residual: Option<SharedRows>,
+    pub residual: Option<Rows>,
 }
 
-/// The activation of a gated unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Glu {
-    /// silu(gate) * up.
-    Silu,
-    /// gelu(gate) * up, the tanh form.
-    Gelu,
-}
-
-/// A thread's own memory for unpacked strips; grows as needed.
-#[derive(Debug)]
+/// A thread's own memory for unpacked strips.
+#[derive(Debug, Default)]
 pub struct Scratch {
     panels: AlignedBuffer,
 }
 
 impl Scratch {
     /// None yet.
-    pub fn new() -> Scratch {
+    pub const fn new() -> Scratch {
         Scratch {
-            panels: AlignedBuffer::zeroed(0),
+            panels: AlignedBuffer::empty(),
         }
     }
 
-    fn reserve(&mut self, bytes: usize) -> *mut u8 {
-        if self.panels.len() < bytes {
-            self.panels = AlignedBuffer::zeroed(bytes);
+    /// Bytes that a product with so many columns of `k` values needs.
+    pub fn bytes(machine: Machine, kind: ActKind, tokens: usize, k: usize) -> usize {
+        match kind {
+            ActKind::Q8 if tokens > direct_columns(machine) => 2 * MAX_GROUP * panel_bytes(k),
+            _ => 0,
         }
-        self.panels.as_mut_ptr()
     }
-}
 
-impl Default for Scratch {
-    fn default() -> Self {
-        Self::new()
+    /// Makes room, so that no product that needs at most so many bytes allocates. False when there is no
+    /// memory.
+    #[must_use]
+    pub fn reserve(&mut self, bytes: usize) -> bool {
+        self.panels.grow(bytes)
     }
 }
 
@@ -116,14 +64,15 @@ impl Default for Scratch {
 /// memory is valid.
 ///
 /// # Panics
-/// If `acts` has other columns or another kind than `w` takes, or `out`, bias or residual is too short.
+/// If `acts` has other columns or another kind than `w` takes, or `out`, bias or residual is too short; or if
+/// `scratch` has to grow ([`Scratch::reserve`]) and there is no memory.
 pub unsafe fn matmul_strips(
     machine: Machine,
     w: &PackedMatrix,
     strips: Range<usize>,
     acts: &ActTiles,
     epilogue: &Epilogue<'_>,
-    out: SharedRows,
+    out: Rows,
     scratch: &mut Scratch,
 ) {
     let rows = w.layout().rows;
@@ -157,7 +106,7 @@ pub fn matmul(
     scratch: &mut Scratch,
 ) {
     let (strips, rows) = (0..w.layout().strips(), w.layout().rows);
-    let out = SharedRows::new(out, rows);
+    let out = Rows::of(out, rows, rows);
     // SAFETY: `out` is borrowed mutably and nothing else is written.
     unsafe { matmul_strips(machine, w, strips, acts, &Epilogue::default(), out, scratch) }
 }
@@ -173,10 +122,10 @@ pub unsafe fn glu_strips(
     machine: Machine,
     gate: &PackedMatrix,
     up: &PackedMatrix,
-    glu: Glu,
+    glu: Activation,
     strips: Range<usize>,
     acts: &ActTiles,
-    out: SharedRows,
+    out: Rows,
     scratch: &mut Scratch,
 ) {
     let (g, u) = (gate.layout(), up.layout());
@@ -207,11 +156,11 @@ struct Sums([MaybeUninit<f32>; MAX_GROUP * LANES * MAX_WIDTH]);
 /// The arguments of both functions above.
 struct Job<'a> {
     weights: [&'a PackedMatrix; 2],
-    glu: Option<Glu>,
+    glu: Option<Activation>,
     strips: Range<usize>,
     acts: &'a ActTiles,
     epilogue: &'a Epilogue<'a>,
-    out: SharedRows,
+    out: Rows,
     panels: *mut u8,
 }
 
@@ -235,9 +184,9 @@ impl Job<'_> {
         if self.strips.is_empty() || self.acts.tokens() == 0 {
             return;
         }
-        if self.acts.kind() == ActKind::Q8 && !self.acts.direct() {
-            self.panels = scratch.reserve(2 * MAX_GROUP * panel_bytes(layout.cols));
-        }
+        let bytes = Scratch::bytes(machine, self.acts.kind(), self.acts.tokens(), layout.cols);
+        assert!(scratch.reserve(bytes), "no memory for unpacked strips");
+        self.panels = scratch.panels.as_mut_ptr();
         machine.run(self)
     }
 
@@ -332,8 +281,8 @@ impl Job<'_> {
                 if let Some(glu) = self.glu {
                     let up = L::f_load(sums[1].0.as_ptr().cast::<f32>().add(at));
                     let gate = match glu {
-                        Glu::Silu => math::silu::<L>(v),
-                        Glu::Gelu => math::gelu::<L>(v),
+                        Activation::Silu => math::silu::<L>(v),
+                        Activation::Gelu => math::gelu::<L>(v),
                     };
                     v = L::f_mul(gate, up);
                 }
@@ -355,9 +304,9 @@ impl Job<'_> {
             v = L::f_add(v, L::f_load(bias.as_ptr().add(row)));
         }
         if let Some(residual) = &self.epilogue.residual {
-            v = L::f_add(v, L::f_load(residual.at(token, row)));
+            v = L::f_add(v, L::f_load(residual.at_unchecked(token, row)));
         }
-        L::f_store(self.out.at(token, row), v);
+        L::f_store(self.out.at_unchecked(token, row), v);
     }
 
     /// The same for the last rows of a matrix, one by one.
@@ -369,9 +318,9 @@ impl Job<'_> {
                 v += bias[row];
             }
             if let Some(residual) = &self.epilogue.residual {
-                v += *residual.at(token, row);
+                v += *residual.at_unchecked(token, row);
             }
-            *self.out.at(token, row) = v;
+            *self.out.at_unchecked(token, row) = v;
         }
     }
 }

@@ -14,6 +14,6 @@ mod quantize;
 mod tests;
 mod tiles;
 
-pub use driver::{Epilogue, Glu, Scratch, SharedRows, glu_strips, matmul, matmul_strips};
-pub use quantize::{Norm, Rows, fill, interleave, quantize};
+pub use driver::{Epilogue, Scratch, glu_strips, matmul, matmul_strips};
+pub use quantize::{Norm, fill, interleave, quantize};
 pub use tiles::{ActKind, ActTiles};

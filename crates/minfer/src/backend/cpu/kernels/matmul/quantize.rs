@@ -3,28 +3,8 @@
 use std::ops::Range;
 
 use super::tiles::{ActKind, ActTiles, Tile, TilePlaces};
+use crate::backend::cpu::rows::Rows;
 use crate::lanes::{Kernel, LANES, Lanes, Machine};
-
-/// A row of f32 a token: token t's row begins at `x[t * stride]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
-    /// The values.
-    pub x: &'a [f32],
-    /// From one row to the next, in values.
-    pub stride: usize,
-}
-
-impl Rows<'_> {
-    /// Panics unless there are `tokens` rows of `k` values.
-    pub(super) fn check(&self, tokens: usize, k: usize) {
-        assert!(
-            tokens == 0 || (tokens - 1) * self.stride + k <= self.x.len(),
-            "{tokens} rows of {k} with stride {} in {} values",
-            self.stride,
-            self.x.len()
-        );
-    }
-}
 
 /// RMS norm applied on the way: the value is `(x * scale[token]) * weight[k]`, in this order, as the norm
 /// itself computes it.
@@ -36,13 +16,13 @@ pub struct Norm<'a> {
     pub weight: &'a [f32],
 }
 
-/// Writes all columns of `tiles`, on this thread.
+/// Writes all columns of `tiles`, on this thread: those of a `[tokens][k]` slice.
 ///
 /// # Panics
 /// If a slice is too short.
-pub fn fill(machine: Machine, tiles: &mut ActTiles, rows: Rows<'_>, norm: Option<Norm<'_>>) {
-    let blocks = 0..tiles.blocks();
-    // SAFETY: `tiles` is borrowed mutably.
+pub fn fill(machine: Machine, tiles: &mut ActTiles, x: &[f32], norm: Option<Norm<'_>>) {
+    let (blocks, rows) = (0..tiles.blocks(), Rows::reading(x, tiles.k(), tiles.k()));
+    // SAFETY: `tiles` is borrowed mutably, `x` is borrowed.
     unsafe {
         match tiles.kind() {
             ActKind::Q8 => quantize(machine, tiles, rows, norm, blocks),
@@ -55,14 +35,14 @@ pub fn fill(machine: Machine, tiles: &mut ActTiles, rows: Rows<'_>, norm: Option
 /// columns of a tile: those lie in the same cache lines.
 ///
 /// # Safety
-/// No other thread reads or writes these blocks of `tiles` meanwhile.
+/// No other thread reads or writes these blocks of `tiles`, or writes `rows`, meanwhile.
 ///
 /// # Panics
 /// If the tiles are not quantized ones, or a slice is too short.
 pub unsafe fn quantize(
     machine: Machine,
     tiles: &ActTiles,
-    rows: Rows<'_>,
+    rows: Rows,
     norm: Option<Norm<'_>>,
     blocks: Range<usize>,
 ) {
@@ -82,13 +62,13 @@ pub unsafe fn quantize(
 /// Copies k-blocks `blocks` (of 32 values; the last may be shorter) of all columns into f32 `tiles`.
 ///
 /// # Safety
-/// No other thread reads or writes these blocks of `tiles` meanwhile.
+/// No other thread reads or writes these blocks of `tiles`, or writes `rows`, meanwhile.
 ///
 /// # Panics
 /// If the tiles are quantized ones, or a slice is too short.
 pub unsafe fn interleave(
     tiles: &ActTiles,
-    rows: Rows<'_>,
+    rows: Rows,
     norm: Option<Norm<'_>>,
     blocks: Range<usize>,
 ) {
@@ -99,7 +79,8 @@ pub unsafe fn interleave(
         for k in 32 * blocks.start..tiles.k().min(32 * blocks.end) {
             for c in 0..tile.width {
                 let t = tile.first + c;
-                let x = rows.x[t * rows.stride + k];
+                // SAFETY: `check` has seen the rows; nobody writes them (caller).
+                let x = unsafe { *rows.at_unchecked(t, k) };
                 let y = norm.map_or(x, |n| x * n.scale[t] * n.weight[k]);
                 // SAFETY: k < the tile's k and c < its width; the block is the caller's.
                 unsafe { *out.add(k * tile.width + c) = y };
@@ -108,8 +89,8 @@ pub unsafe fn interleave(
     }
 }
 
-fn check(tiles: &ActTiles, rows: &Rows<'_>, norm: &Option<Norm<'_>>, blocks: &Range<usize>) {
-    rows.check(tiles.tokens(), tiles.k());
+fn check(tiles: &ActTiles, rows: &Rows, norm: &Option<Norm<'_>>, blocks: &Range<usize>) {
+    rows.check("activations", tiles.tokens(), tiles.k());
     assert!(
         blocks.end <= tiles.blocks(),
         "blocks {blocks:?} of {}",
@@ -131,7 +112,7 @@ fn check(tiles: &ActTiles, rows: &Rows<'_>, norm: &Option<Norm<'_>>, blocks: &Ra
 
 struct Quantize<'a> {
     tiles: &'a ActTiles,
-    rows: Rows<'a>,
+    rows: Rows,
     norm: Option<Norm<'a>>,
     blocks: Range<usize>,
 }
@@ -160,9 +141,9 @@ impl Quantize<'_> {
     #[inline(always)]
     unsafe fn block<L: Lanes>(&self, tile: Tile, b: usize, c: usize) {
         let token = tile.first + c;
-        // SAFETY: lengths were checked for all tokens and k at the entry.
+        // SAFETY: lengths were checked for all tokens and k at the entry; nobody writes the rows.
         unsafe {
-            let x = self.rows.x.as_ptr().add(token * self.rows.stride + 32 * b);
+            let x = self.rows.at_unchecked(token, 32 * b);
             let mut v = [L::f_load(x), L::f_load(x.add(LANES))];
             if let Some(norm) = &self.norm {
                 let scale = L::f_set1(norm.scale[token]);

@@ -4,6 +4,8 @@ use super::*;
 use crate::backend::cpu::kernels::testing::{Rng, assert_same_bits};
 use crate::backend::cpu::pack::tests::random_rows;
 use crate::backend::cpu::pack::{PackedLayout, PackedMatrix};
+use crate::backend::cpu::rows::Rows;
+use crate::graph::Activation;
 use crate::lanes::Machine;
 use crate::lanes::tests::machines;
 use crate::numeric::{GgmlType, QuantizedRow, RUNNABLE, dot_float, dot_quantized, is_float};
@@ -55,8 +57,8 @@ fn reference(m: &Matrix, x: &[f32]) -> Vec<f32> {
 /// Tiles of all of `x`, written in two parts.
 fn tiles(machine: Machine, ty: GgmlType, x: &[f32], k: usize, norm: Option<Norm<'_>>) -> ActTiles {
     let mut t = ActTiles::new();
-    t.reset(machine, ActKind::of(ty), x.len() / k, k);
-    let rows = Rows { x, stride: k };
+    assert!(t.reset(machine, ActKind::of(ty), x.len() / k, k));
+    let rows = Rows::reading(x, k, k);
     for blocks in [t.blocks() / 2..t.blocks(), 0..t.blocks() / 2] {
         // SAFETY: no other thread has `t`.
         unsafe {
@@ -73,7 +75,7 @@ fn tiles(machine: Machine, ty: GgmlType, x: &[f32], k: usize, norm: Option<Norm<
 fn product(machine: Machine, m: &PackedMatrix, t: &ActTiles, epilogue: &Epilogue<'_>) -> Vec<f32> {
     let (rows, strips) = (m.layout().rows, m.layout().strips());
     let mut out = vec![f32::NAN; rows * t.tokens()];
-    let shared = SharedRows::new(&mut out, rows);
+    let shared = Rows::of(&mut out, rows, rows);
     let mut scratch = Scratch::new();
     for range in [strips / 2..strips, 0..strips / 2] {
         // SAFETY: one thread; `out` outlives the call.
@@ -188,7 +190,7 @@ fn epilogues_are_the_separate_operations() {
             }
             for machine in machines() {
                 let t = tiles(machine, ty, &x, k, None);
-                let shared = SharedRows::new(&mut residual, rows);
+                let shared = Rows::of(&mut residual, rows, rows);
                 let epilogue = Epilogue {
                     bias: Some(&bias),
                     residual: Some(shared),
@@ -198,7 +200,7 @@ fn epilogues_are_the_separate_operations() {
             }
             // In place: the residual's rows are the output's.
             let t = tiles(Machine::detect(), ty, &x, k, None);
-            let shared = SharedRows::new(&mut residual, rows);
+            let shared = Rows::of(&mut residual, rows, rows);
             let epilogue = Epilogue {
                 bias: Some(&bias),
                 residual: Some(shared),
@@ -234,9 +236,13 @@ fn gated_units_are_the_separate_operations() {
         for tokens in [1, 7, 19] {
             let x = activations(tokens, k, 8);
             let (g, u) = (reference(&gate, &x), reference(&up, &x));
-            for glu in [Glu::Silu, Glu::Gelu] {
+            for glu in [Activation::Silu, Activation::Gelu] {
                 let mut want = vec![0.0; g.len()];
-                let separate = if glu == Glu::Silu { swiglu } else { geglu };
+                let separate = if glu == Activation::Silu {
+                    swiglu
+                } else {
+                    geglu
+                };
                 // SAFETY: all three have this length.
                 unsafe {
                     separate(
@@ -250,7 +256,7 @@ fn gated_units_are_the_separate_operations() {
                 for machine in machines() {
                     let t = tiles(machine, gate_ty, &x, k, None);
                     let mut out = vec![f32::NAN; rows * tokens];
-                    let shared = SharedRows::new(&mut out, rows);
+                    let shared = Rows::of(&mut out, rows, rows);
                     let (strips, mut scratch) = (0..gate.packed.layout().strips(), Scratch::new());
                     let (gate, up) = (&gate.packed, &up.packed);
                     // SAFETY: one thread; `out` outlives the call.
@@ -314,4 +320,15 @@ fn float_activations_are_refused_for_quantized_weights() {
     let m = matrix(GgmlType::Q8_0, 16, 32, 1);
     let t = tiles(Machine::scalar(), GgmlType::F32, &[1.0; 32], 32, None);
     product(Machine::scalar(), &m.packed, &t, &Epilogue::default());
+}
+
+#[test]
+fn without_memory_there_are_no_columns() {
+    let mut t = ActTiles::new();
+    assert!(t.reset(Machine::scalar(), ActKind::F32, 1, 64));
+    assert!(!t.reset(Machine::scalar(), ActKind::F32, 1, 1 << 58));
+    assert_eq!((t.tokens(), t.tiles().len()), (0, 0));
+    assert!(t.reset(Machine::scalar(), ActKind::F32, 1, 64));
+    assert_eq!(t.tokens(), 1);
+    assert!(!Scratch::new().reserve(1 << 60));
 }

@@ -70,7 +70,7 @@ pub struct Tile {
 
 /// Up to how many columns products read packed strips directly; with more, unpacking strips into panels
 /// pays (measured by the example `bench_kernels`).
-fn direct_columns(machine: Machine) -> usize {
+pub(super) fn direct_columns(machine: Machine) -> usize {
     if machine.isa() == Isa::Avx512 { 32 } else { 8 }
 }
 
@@ -98,16 +98,17 @@ impl ActTiles {
             k: 0,
             direct: true,
             tiles,
-            data: AlignedBuffer::zeroed(0),
+            data: AlignedBuffer::empty(),
         }
     }
 
     /// Prepares for `tokens` columns of `k` values; what was written before is gone. Allocates only when
-    /// the room grows.
+    /// the room grows. False when there is no memory: there are no columns then.
     ///
     /// # Panics
     /// If quantized columns are no whole number of blocks of 32.
-    pub fn reset(&mut self, machine: Machine, kind: ActKind, tokens: usize, k: usize) {
+    #[must_use]
+    pub fn reset(&mut self, machine: Machine, kind: ActKind, tokens: usize, k: usize) -> bool {
         assert!(
             kind == ActKind::F32 || k % 32 == 0,
             "{k} activations are no whole blocks of 32"
@@ -115,12 +116,42 @@ impl ActTiles {
         (self.kind, self.tokens, self.k) = (kind, tokens, k);
         self.direct = tokens <= direct_columns(machine);
         self.tiles.clear();
+        let tiles = &mut self.tiles;
+        let bytes = Self::cut(machine, kind, tokens, k, |tile| tiles.push(tile));
+        let room = self.reserve(bytes);
+        if !room {
+            self.tokens = 0;
+            self.tiles.clear();
+        }
+        room
+    }
+
+    /// Bytes that [`ActTiles::reset`] needs room for.
+    pub fn bytes(machine: Machine, kind: ActKind, tokens: usize, k: usize) -> usize {
+        Self::cut(machine, kind, tokens, k, |_| {})
+    }
+
+    /// Makes room, so that no [`ActTiles::reset`] of at most so many bytes allocates; what was written
+    /// before is gone. False when there is no memory.
+    #[must_use]
+    pub fn reserve(&mut self, bytes: usize) -> bool {
+        self.data.grow(bytes)
+    }
+
+    /// Hands out the tiles in order; returns their bytes.
+    fn cut(
+        machine: Machine,
+        kind: ActKind,
+        tokens: usize,
+        k: usize,
+        mut each: impl FnMut(Tile),
+    ) -> usize {
+        let widths = widths(machine, kind, tokens <= direct_columns(machine));
         let (mut first, mut offset) = (0, 0);
         while first < tokens {
-            let widths = widths(machine, kind, self.direct);
             let left = tokens - first;
             let width = widths.iter().copied().find(|w| *w <= left).unwrap_or(1);
-            self.tiles.push(Tile {
+            each(Tile {
                 first,
                 width,
                 offset,
@@ -128,9 +159,7 @@ impl ActTiles {
             first += width;
             offset += Self::tile_bytes(kind, width, k);
         }
-        if self.data.len() < offset {
-            self.data = AlignedBuffer::zeroed(offset);
-        }
+        offset
     }
 
     fn tile_bytes(kind: ActKind, width: usize, k: usize) -> usize {
