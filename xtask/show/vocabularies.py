@@ -3,6 +3,8 @@
 packages: gguf==0.19.0 numpy==2.4.6 tokenizers==0.23.3 llama-cpp-python==0.3.36
 models: real
 
+The name of this file is not `tokenizers`, which would hide the package.
+
 Whole vocabularies: the three real models and the vocabulary-only files in the source of
 llama-cpp-python. The references, and where they may differ, are those of
 xtask/golden/tokenizer.py. Speed: the corpus as one text, minfer and tokenizers in turn.
