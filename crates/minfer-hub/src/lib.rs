@@ -151,21 +151,6 @@ impl Hub {
         self.cache.list()
     }
 
-    /// Removes a cached file, named as for [`Hub::resolve`] (an alias or a cached file's name), with
-    /// all its parts where it is split; returns what was removed.
-    pub fn remove(&self, name: &str) -> Result<Vec<CachedModel>, HubError> {
-        let alias = self.aliases.iter().find(|a| a.name == name);
-        let name = alias.map_or(name, |a| a.file.as_str());
-        let found = self.cache.find(name)?.ok_or_else(|| self.unknown(name))?;
-        let stem = hf::stem(&found.name);
-        let mut removed = self.cache.list()?;
-        removed.retain(|f| f.name == found.name || hf::stem(&f.name) == stem);
-        for file in &removed {
-            std::fs::remove_file(&file.path).map_err(HubError::io(&file.path))?;
-        }
-        Ok(removed)
-    }
-
     /// What a name is.
     fn kind(&self, spec: &str) -> Result<Kind<'_>, HubError> {
         let known = matches!(spec::scheme(spec), Some(("hf" | "pypi" | "ollama", _)));

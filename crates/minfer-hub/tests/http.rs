@@ -379,8 +379,7 @@ fn a_split_file_comes_with_all_its_parts() {
     let path = hub.resolve("hf:o/r:F16", &mut Silent).unwrap();
     assert!(path.ends_with(parts[0]));
     assert_eq!(names(&dir.path().join("hf/o/r")), parts);
-    assert_eq!(hub.remove(parts[0]).unwrap().len(), 2);
-    assert!(hub.list().unwrap().is_empty());
+    assert_eq!(hub.list().unwrap().len(), 2);
 
     let server = repo(&["m-f16-00001-of-00003.gguf", "m-f16-00003-of-00003.gguf"]);
     let hub = hub.hf_endpoint(&server.url);

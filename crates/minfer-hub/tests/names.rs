@@ -103,33 +103,6 @@ fn the_list_has_names_sizes_and_paths() {
 }
 
 #[test]
-fn removal_takes_the_named_file_only() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["tiny-f32.gguf", "b.gguf", "hf/o/r/a.gguf"] {
-        put(dir.path(), name, b"1");
-    }
-    assert_eq!(
-        hub(dir.path()).remove("a").unwrap()[0].name,
-        "hf/o/r/a.gguf"
-    );
-    assert_eq!(
-        hub(dir.path()).remove("tiny").unwrap()[0].name,
-        "tiny-f32.gguf"
-    );
-    assert!(matches!(
-        hub(dir.path()).remove("a"),
-        Err(HubError::Unknown { .. })
-    ));
-    assert_eq!(hub(dir.path()).list().unwrap().len(), 1);
-    // A path outside of the cache is not the cache's to remove.
-    let outside = tempfile::tempdir().unwrap();
-    put(outside.path(), "x.gguf", b"1");
-    let path = outside.path().join("x.gguf");
-    assert!(hub(dir.path()).remove(path.to_str().unwrap()).is_err());
-    assert!(path.exists());
-}
-
-#[test]
 fn the_same_name_twice_is_ambiguous() {
     let dir = tempfile::tempdir().unwrap();
     put(dir.path(), "hf/o/r/a.gguf", b"1");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use minfer::engine::{EngineOptions, Generate, Model};
 use minfer::graph::KvType;
-use minfer::lanes::{Isa, Machine};
+use minfer::lanes::Isa;
 use minfer::numeric::GgmlType;
 use minfer::sampling::SamplerParams;
 
@@ -79,7 +79,6 @@ fn ways() -> Vec<Way> {
         }
     }
     println!("{} of {} instruction sets NOT RUN", lacking, Isa::ALL.len());
-    assert!(Machine::available().len() + lacking == Isa::ALL.len());
     ways
 }
 

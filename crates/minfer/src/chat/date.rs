@@ -86,25 +86,7 @@ impl DateTime {
 
     /// Formats like Python's `strftime` in the C locale. `Err` names a directive that is not known.
     pub fn strftime(self, format: &str) -> Result<String, String> {
-        let (year, month, day) = self.date();
-        let time = self.seconds.rem_euclid(86_400);
-        let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-        let weekday = self
-            .seconds
-            .div_euclid(86_400)
-            .saturating_add(4)
-            .rem_euclid(7);
-        let day_name = usize::try_from(weekday)
-            .ok()
-            .and_then(|i| DAYS.get(i))
-            .copied()
-            .unwrap_or("");
-        let month_name = month
-            .checked_sub(1)
-            .and_then(|i| MONTHS.get(i))
-            .copied()
-            .unwrap_or("");
-        let hour12 = (hour.saturating_add(11) % 12).saturating_add(1);
+        let parts = self.parts();
         let mut out = String::new();
         let mut chars = format.chars();
         while let Some(c) = chars.next() {
@@ -117,51 +99,29 @@ impl DateTime {
             if plain {
                 directive = chars.next();
             }
-            let number = |out: &mut String, n: i64| {
-                let _ = if plain {
-                    write!(out, "{n}")
-                } else {
-                    write!(out, "{n:02}")
-                };
-            };
             match directive {
-                Some('Y') => number(&mut out, year),
-                Some('y') => number(&mut out, year.rem_euclid(100)),
-                Some('m') => number(&mut out, i64::try_from(month).unwrap_or(0)),
-                Some('d') => number(&mut out, day),
-                Some('H') => number(&mut out, hour),
-                Some('I') => number(&mut out, hour12),
-                Some('M') => number(&mut out, minute),
-                Some('S') => number(&mut out, second),
-                Some('p') => out.push_str(if hour < 12 { "AM" } else { "PM" }),
-                Some('B') => out.push_str(month_name),
-                Some('b' | 'h') => out.push_str(month_name.get(..3).unwrap_or("")),
-                Some('A') => out.push_str(day_name),
-                Some('a') => out.push_str(day_name.get(..3).unwrap_or("")),
-                Some('F') => drop(write!(out, "{year}-{month:02}-{day:02}")),
-                Some('T') => drop(write!(out, "{hour:02}:{minute:02}:{second:02}")),
-                Some('j') => {
-                    let start = DateTime::first_of(year);
-                    let n = self
-                        .seconds
-                        .saturating_sub(start)
-                        .div_euclid(86_400)
-                        .saturating_add(1);
-                    let _ = if plain {
-                        write!(out, "{n}")
-                    } else {
-                        write!(out, "{n:03}")
-                    };
-                }
-                Some('w') => drop(write!(out, "{weekday}")),
-                Some('z' | 'Z') => {} // no zone, as Python's naive datetime
-                Some('n') => out.push('\n'),
-                Some('%') => out.push('%'),
-                Some(other) => return Err(format!("strftime: %{other} is not known")),
+                Some(directive) => parts.write(directive, plain, &mut out)?,
                 None => return Err("strftime: the format ends in %".to_owned()),
             }
         }
         Ok(out)
+    }
+
+    fn parts(self) -> Parts {
+        let (year, month, day) = self.date();
+        let time = self.seconds.rem_euclid(86_400);
+        let days = self.seconds.div_euclid(86_400);
+        let since_new_year = self.seconds.saturating_sub(DateTime::first_of(year));
+        Parts {
+            year,
+            month: i64::try_from(month).unwrap_or(0),
+            day,
+            day_of_year: since_new_year.div_euclid(86_400).saturating_add(1),
+            weekday: days.saturating_add(4).rem_euclid(7),
+            hour: time / 3600,
+            minute: time / 60 % 60,
+            second: time % 60,
+        }
     }
 
     /// Seconds at the start of a year.
@@ -174,4 +134,71 @@ impl DateTime {
             .saturating_add(y.div_euclid(400));
         days.saturating_sub(719_162).saturating_mul(86_400)
     }
+}
+
+/// A date and time of day in the parts that directives name.
+struct Parts {
+    year: i64,
+    /// 1..=12.
+    month: i64,
+    day: i64,
+    /// 1..=366.
+    day_of_year: i64,
+    /// 0 is Sunday.
+    weekday: i64,
+    hour: i64,
+    minute: i64,
+    second: i64,
+}
+
+impl Parts {
+    /// Writes what a directive stands for; `plain` numbers are not padded with zeros.
+    fn write(&self, directive: char, plain: bool, out: &mut String) -> Result<(), String> {
+        let hour12 = (self.hour.saturating_add(11) % 12).saturating_add(1);
+        let (day_name, month_name) = (
+            name(&DAYS, self.weekday),
+            name(&MONTHS, self.month.saturating_sub(1)),
+        );
+        let number = |out: &mut String, n: i64, width: usize| {
+            let width = if plain { 0 } else { width };
+            let _ = write!(out, "{n:0width$}");
+        };
+        match directive {
+            'Y' => number(out, self.year, 2),
+            'y' => number(out, self.year.rem_euclid(100), 2),
+            'm' => number(out, self.month, 2),
+            'd' => number(out, self.day, 2),
+            'j' => number(out, self.day_of_year, 3),
+            'H' => number(out, self.hour, 2),
+            'I' => number(out, hour12, 2),
+            'M' => number(out, self.minute, 2),
+            'S' => number(out, self.second, 2),
+            'w' => number(out, self.weekday, 1),
+            'p' => out.push_str(if self.hour < 12 { "AM" } else { "PM" }),
+            'B' => out.push_str(month_name),
+            'b' | 'h' => out.push_str(month_name.get(..3).unwrap_or("")),
+            'A' => out.push_str(day_name),
+            'a' => out.push_str(day_name.get(..3).unwrap_or("")),
+            'F' => drop(write!(
+                out,
+                "{}-{:02}-{:02}",
+                self.year, self.month, self.day
+            )),
+            'T' => drop(write!(
+                out,
+                "{:02}:{:02}:{:02}",
+                self.hour, self.minute, self.second
+            )),
+            'z' | 'Z' => {} // no zone, as Python's naive datetime
+            'n' => out.push('\n'),
+            '%' => out.push('%'),
+            other => return Err(format!("strftime: %{other} is not known")),
+        }
+        Ok(())
+    }
+}
+
+fn name(names: &[&'static str], i: i64) -> &'static str {
+    let i = usize::try_from(i).unwrap_or(usize::MAX);
+    names.get(i).copied().unwrap_or("")
 }

@@ -51,8 +51,6 @@ pub struct Rendered {
     /// Byte ranges of `text`, in order, that the caller supplied and that look like (a piece of) a control token. A control
     /// token may be read from the text only if it touches none of them.
     pub user: Vec<Range<usize>>,
-    /// The template wrote the BOS token itself: the tokenizer must not add another one.
-    pub has_bos: bool,
     /// Something the user should know (no template in the file).
     pub notice: Option<String>,
 }
@@ -258,15 +256,9 @@ impl ChatTemplate {
                 user = ranges;
             }
         }
-        let starts_with_bos = self
-            .specials
-            .get("bos_token")
-            .is_some_and(|bos| text.starts_with(bos.as_str()));
-        let has_bos = starts_with_bos && user.first().is_none_or(|r| r.start > 0);
         Ok(Rendered {
             text,
             user,
-            has_bos,
             notice: self.notice.map(str::to_owned),
         })
     }

@@ -169,21 +169,15 @@ fn tools_arguments_and_keys_are_user_text_too() {
 }
 
 #[test]
-fn llama_cpp_python_1501_bos_is_written_once() {
-    let writes = template("{{ bos_token }}{{ messages[0].content }}")
-        .render(&user("x"))
-        .unwrap();
-    assert_eq!((writes.text.as_str(), writes.has_bos), ("<s>x", true));
-    assert!(
-        !template("{{ messages[0].content }}")
-            .render(&user("x"))
-            .unwrap()
-            .has_bos
-    );
+fn a_bos_that_the_user_wrote_is_user_text() {
     let forged = template("{{ messages[0].content }}")
         .render(&user("<s>x"))
         .unwrap();
-    assert_eq!((forged.has_bos, user_pieces(&forged)), (false, vec!["<s>"]));
+    assert_eq!(user_pieces(&forged), ["<s>"]);
+    let own = template("{{ bos_token }}{{ messages[0].content }}")
+        .render(&user("x"))
+        .unwrap();
+    assert_eq!((own.text.as_str(), own.user), ("<s>x", vec![]));
 }
 
 #[test]
@@ -295,10 +289,7 @@ fn the_template_comes_from_the_metadata() {
     ]);
     let named = ChatTemplate::from_metadata(&named).unwrap();
     let plain = named.render(&user("x")).unwrap();
-    assert_eq!(
-        (plain.text.as_str(), plain.has_bos, plain.notice),
-        ("<s>plain", true, None)
-    );
+    assert_eq!((plain.text.as_str(), plain.notice), ("<s>plain", None));
     let tools = RenderRequest {
         tools: Some(json!([])),
         ..user("x")

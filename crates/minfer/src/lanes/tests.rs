@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Once;
 
 use super::{Isa, Kernel, LANES, Lanes, Machine, MachineError, math};
+use crate::numeric::test_rng::Rng;
 
 /// The machines that tests run on. What this CPU lacks is said on the real stderr (once), never passed over.
 pub(crate) fn machines() -> Vec<Machine> {
@@ -23,23 +24,6 @@ pub(crate) fn machines() -> Vec<Machine> {
         let _ = std::io::stderr().write_all(note.as_bytes());
     });
     Machine::available()
-}
-
-/// A small generator of test data (xorshift64).
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// In -1..1.
-    pub(crate) fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
 }
 
 type Outputs = Vec<(&'static str, Vec<u32>)>;
@@ -294,7 +278,7 @@ const SPECIAL: [f32; LANES] = [
 
 #[test]
 fn operations_equal_scalar() {
-    let mut r = Random(0x1234_5678_9abc_def1);
+    let mut r = Rng::new(0x1234_5678_9abc_def1);
     for round in 0..300 {
         let mut float = |k: usize| -> [f32; LANES] {
             std::array::from_fn(|l| match round % 4 {
@@ -304,7 +288,7 @@ fn operations_equal_scalar() {
             })
         };
         let (a, b, c) = (float(0), float(1), float(2));
-        let ops = |m: Machine, r: &mut Random| {
+        let ops = |m: Machine, r: &mut Rng| {
             let (i, j) = (
                 std::array::from_fn(|_| r.next() as i32),
                 std::array::from_fn(|_| r.next() as i32),
@@ -327,9 +311,9 @@ fn operations_equal_scalar() {
             unsafe { m.run(k) }
         };
         let seed = r.next();
-        let expected = ops(Machine::scalar(), &mut Random(seed));
+        let expected = ops(Machine::scalar(), &mut Rng::new(seed));
         for m in machines() {
-            for (want, got) in expected.iter().zip(ops(m, &mut Random(seed))) {
+            for (want, got) in expected.iter().zip(ops(m, &mut Rng::new(seed))) {
                 assert_eq!(
                     *want,
                     got,
@@ -438,7 +422,7 @@ fn on_all<F: Function + Copy>(f: F, xs: &[f32]) -> Vec<f32> {
 
 /// Values of both signs, spread over `low..=high` in magnitude, and the special ones.
 fn arguments(low: f32, high: f32) -> Vec<f32> {
-    let mut r = Random(77);
+    let mut r = Rng::new(77);
     let mut xs: Vec<f32> = (0..16 * 4000)
         .map(|i| {
             let t = r.unit();

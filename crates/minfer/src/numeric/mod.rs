@@ -26,6 +26,8 @@ mod row;
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+pub(crate) mod test_rng;
 
 pub use activations::{ActBlock, QuantizedRow, quantize_block};
 pub use block::{QuantFormat, SmallBlock, SubBlock, for_each_sub_block};

@@ -11,33 +11,13 @@ use crate::graph::{
     Input, KvPart, KvType, LayerKind, MatPart, NodeId, Norm, PAGE, RopeKind, RopeScaling,
     RopeTable, Scheduler, SchedulerOptions, Weight, WeightId, WeightSet, WeightUse, capacity_class,
 };
-use crate::lanes::{Isa, Machine};
+use crate::lanes::Machine;
+use crate::lanes::tests::machines;
+use crate::numeric::test_rng::Rng;
 use crate::numeric::{GgmlType, RUNNABLE, decode_row, encode_row, is_encodable, is_float};
 
 /// Enough positions for three attention segments.
 const SLOTS: usize = 640;
-
-/// Random numbers, the same on every machine.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        self.0 >> 33
-    }
-
-    /// Uniform in -1..1.
-    fn unit(&mut self) -> f32 {
-        self.next() as f32 / (1u64 << 30) as f32 - 1.0
-    }
-
-    fn vec(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.unit()).collect()
-    }
-}
 
 /// Weights of a case.
 struct Weights {
@@ -49,7 +29,7 @@ impl Weights {
     fn new(seed: u64) -> Weights {
         Weights {
             set: WeightSet::new(),
-            rng: Rng(seed),
+            rng: Rng::new(seed),
         }
     }
 
@@ -57,7 +37,7 @@ impl Weights {
         let (cols, rows) = (dims[0], dims.get(1).copied().unwrap_or(1));
         let mut bytes = Vec::new();
         for _ in 0..rows {
-            let row = self.rng.vec(cols);
+            let row = self.rng.vec(cols, 1.0);
             match is_encodable(ty) {
                 true => encode_row(ty, &row, &mut bytes).unwrap(),
                 false => self.random_k_blocks(ty, cols, &mut bytes),
@@ -196,7 +176,7 @@ impl Case<'_> {
     fn check(&self) {
         let want = self.run(Machine::scalar(), 1, false);
         let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        for machine in Machine::available() {
+        for machine in machines() {
             for (threads, fuse) in [(1, true), (2, false), (3, true)] {
                 let got = self.run(machine, threads, fuse);
                 let name = format!(
@@ -470,20 +450,4 @@ fn attention_windowed_f32_halves() {
 #[test]
 fn attention_wide_heads_f16_halves() {
     attention((2, 2), 80, Some(40), RopeKind::Halves, KvType::F16);
-}
-
-#[test]
-fn machines_this_cpu_lacks_are_counted() {
-    let lacking: Vec<_> = Isa::ALL
-        .into_iter()
-        .filter(|i| !i.is_available())
-        .map(|i| i.name())
-        .collect();
-    println!(
-        "NOT RUN on {} of {} machines: {}",
-        lacking.len(),
-        Isa::ALL.len(),
-        lacking.join(", ")
-    );
-    assert_eq!(lacking.len() + Machine::available().len(), Isa::ALL.len());
 }

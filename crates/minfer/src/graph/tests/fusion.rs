@@ -2,9 +2,10 @@
 
 use super::backends::{ALL_FUSED, Claims, TestBackend};
 use super::random::random_graph;
-use super::toy::{Batch, Random, Toy, params, weight};
+use super::toy::{Batch, Toy, params, weight};
 use crate::graph::reference::{Decoded, Reference, decode_f32};
 use crate::graph::*;
+use crate::numeric::test_rng::Rng;
 use proptest::prelude::*;
 
 fn backend(weights: &WeightSet, claims: Claims) -> Vec<Box<dyn Backend>> {
@@ -159,7 +160,7 @@ fn what_others_read_is_not_fused_away() {
 
 #[test]
 fn a_norm_of_parts_of_a_row_stays_a_node() {
-    let (mut weights, mut random) = (WeightSet::new(), Random(3));
+    let (mut weights, mut random) = (WeightSet::new(), Rng::new(3));
     let mut made =
         |name, dims: &[usize], usage| weight(&mut weights, &mut random, name, dims, usage);
     let table = made("table", &[16, 4], WeightUse::Table);

@@ -1,7 +1,8 @@
 //! Random graphs, made of the patterns that fusion and in-place work care about.
 
-use super::toy::{Random, context, weight};
+use super::toy::{context, weight};
 use crate::graph::*;
+use crate::numeric::test_rng::Rng;
 
 const WIDTH: usize = 8;
 
@@ -18,7 +19,7 @@ pub fn random_graph(seed: u64, steps: usize) -> (WeightSet, Graph) {
     let mut maker = Maker {
         b: Builder::new(params),
         weights: WeightSet::new(),
-        random: Random(seed),
+        random: Rng::new(seed),
         layer: 2,
     };
     let table = maker.weight("table", &[WIDTH, 23], WeightUse::Table);
@@ -41,7 +42,7 @@ pub fn random_graph(seed: u64, steps: usize) -> (WeightSet, Graph) {
 struct Maker {
     b: Builder,
     weights: WeightSet,
-    random: Random,
+    random: Rng,
     layer: usize,
 }
 

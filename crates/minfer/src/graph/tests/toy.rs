@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::graph::*;
 use crate::numeric::GgmlType;
+use crate::numeric::test_rng::Rng;
 
 pub const N_VOCAB: usize = 23;
 const WIDTH: usize = 16;
@@ -34,30 +35,9 @@ pub struct Toy {
     head: MatPart,
 }
 
-/// A small generator: the tests' numbers only have to be spread out and the same every time.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        self.0 >> 33
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        self.next() as usize % n
-    }
-
-    pub fn unit(&mut self) -> f32 {
-        self.next() as f32 / (1u64 << 31) as f32 * 2.0 - 1.0
-    }
-}
-
 pub fn weight(
     set: &mut WeightSet,
-    random: &mut Random,
+    random: &mut Rng,
     name: &str,
     dims: &[usize],
     usage: WeightUse,
@@ -77,7 +57,7 @@ pub fn weight(
 
 impl Toy {
     pub fn new() -> Toy {
-        let (mut set, mut random) = (WeightSet::new(), Random(7));
+        let (mut set, mut random) = (WeightSet::new(), Rng::new(7));
         let (set, random) = (&mut set, &mut random);
         let embed = weight(
             set,
@@ -144,7 +124,7 @@ fn norm(weight: WeightId, group: usize) -> Norm {
 
 fn part(
     set: &mut WeightSet,
-    random: &mut Random,
+    random: &mut Rng,
     name: &str,
     cols: usize,
     rows: usize,
@@ -161,7 +141,7 @@ fn part(
 }
 
 impl Layer {
-    fn new(set: &mut WeightSet, random: &mut Random, l: usize) -> Layer {
+    fn new(set: &mut WeightSet, random: &mut Rng, l: usize) -> Layer {
         let name = |what: &str| format!("blk.{l}.{what}.weight");
         let (q, kv) = (HEADS * HEAD, HEADS_KV * HEAD);
         let mut vector =

@@ -143,8 +143,9 @@ kernel! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Rng, assert_same_bits, on_machines};
+    use super::super::testing::{assert_same_bits, on_machines};
     use super::*;
+    use crate::numeric::test_rng::Rng;
 
     type Binary = unsafe fn(Machine, *const f32, *const f32, *mut f32, usize);
 

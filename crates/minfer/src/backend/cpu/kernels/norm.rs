@@ -85,8 +85,9 @@ unsafe fn scale<L: Lanes>(x: &[f32], eps: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Rng, assert_same_bits, on_machines};
+    use super::super::testing::{assert_same_bits, on_machines};
     use super::*;
+    use crate::numeric::test_rng::Rng;
 
     #[test]
     fn every_machine_gives_the_same_bits_at_every_width() {

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::testing::{Rng, on_machines};
+use super::super::testing::on_machines;
 use super::*;
+use crate::numeric::test_rng::Rng;
 
 fn numbers(v: &Value) -> Vec<f64> {
     v.as_array()

@@ -1,12 +1,12 @@
 //! Packed rows decode to what the file's rows decode to.
 
 use super::*;
-use crate::lanes::tests::Random;
+use crate::numeric::test_rng::Rng;
 use crate::numeric::{RUNNABLE, decode_row};
 
 /// Random bytes of whole blocks; f16 scales are made finite.
 pub(crate) fn random_rows(ty: GgmlType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
-    let mut r = Random(seed | 1);
+    let mut r = Rng::new(seed);
     let blocks = rows * cols / ty.block_len();
     if is_float(ty) {
         return (0..blocks)

@@ -1,9 +1,11 @@
 //! Tests of attention: bits across machines, tiles, splits and row mixes; closeness to f64.
 
 use super::super::kv::{StoreArgs, kv_store, region_bytes};
-use super::super::testing::{Rng, assert_same_bits, on_machines};
+use super::super::testing::{assert_same_bits, on_machines};
 use super::*;
 use crate::graph::{KvPart, KvShape};
+use crate::lanes::tests::machines;
+use crate::numeric::test_rng::Rng;
 
 /// Heads and formats of a test.
 #[derive(Clone, Copy)]
@@ -348,7 +350,7 @@ fn every_machine_stores_the_same_bytes() {
             (w.k, w.v)
         };
         let want = of(Machine::scalar());
-        for m in Machine::available() {
+        for m in machines() {
             assert!(of(m) == want, "{}", m.name());
         }
     }

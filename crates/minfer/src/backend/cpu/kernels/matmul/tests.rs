@@ -1,13 +1,14 @@
 //! Every format, shape, width and machine against the scalar products of `numeric`, bit for bit.
 
 use super::*;
-use crate::backend::cpu::kernels::testing::{Rng, assert_same_bits};
+use crate::backend::cpu::kernels::testing::assert_same_bits;
 use crate::backend::cpu::pack::tests::random_rows;
 use crate::backend::cpu::pack::{PackedLayout, PackedMatrix};
 use crate::backend::cpu::rows::Rows;
 use crate::graph::Activation;
 use crate::lanes::Machine;
 use crate::lanes::tests::machines;
+use crate::numeric::test_rng::Rng;
 use crate::numeric::{GgmlType, QuantizedRow, RUNNABLE, dot_float, dot_quantized, is_float};
 
 /// A matrix in the file's form and packed.
