@@ -231,7 +231,7 @@ def sources():
     if folder := os.environ.get("LLAMA_CPP_SOURCE"):
         return pathlib.Path(folder) / "vendor/llama.cpp/models"
     folder = tempfile.mkdtemp()
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", folder]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python", "-d", folder]
     subprocess.run(pip + ["llama-cpp-python==0.3.36"], check=True)
     (archive,) = pathlib.Path(folder).glob("*.tar.gz")
     with tarfile.open(archive) as tar:
