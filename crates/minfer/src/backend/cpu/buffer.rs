@@ -14,6 +14,10 @@ pub const LINE: usize = 64;
 /// tables are nested (virtual machines), reading is twice as fast.
 const HUGE: usize = 2 << 20;
 
+/// From so many bytes on, a buffer is fresh pages that exist once they are touched: a KV region is as
+/// large as its context, and most of it may never be used. The heap would write zeros to all of it.
+const MAPPED: usize = 128 << 10;
+
 /// Bytes of a mapping that the weights of a model share.
 const CHUNK: usize = 64 << 20;
 
@@ -62,7 +66,7 @@ impl AlignedBuffer {
             return Some(AlignedBuffer::empty());
         }
         let layout = Layout::from_size_align(len, LINE).ok()?;
-        if len >= HUGE {
+        if len >= MAPPED {
             return Some(Chunk::map(len)?.part(0, len));
         }
         // SAFETY: the layout is not empty.
@@ -155,7 +159,10 @@ impl Chunk {
         {
             // Whole huge pages only: a buffer takes no more memory than its own size.
             let whole = len / HUGE * HUGE;
-            if let Err(e) = mapping.advise_range(memmap2::Advice::HugePage, offset, whole) {
+            let advice = memmap2::Advice::HugePage;
+            if whole > 0
+                && let Err(e) = mapping.advise_range(advice, offset, whole)
+            {
                 tracing::debug!("madvise(HUGEPAGE) was refused: {e}");
             }
         }
@@ -184,7 +191,17 @@ mod tests {
 
     #[test]
     fn buffers_are_zero_and_aligned_whatever_holds_them() {
-        for len in [0, 1, 63, 4096, HUGE - 1, HUGE, 3 * HUGE + 5] {
+        for len in [
+            0,
+            1,
+            63,
+            4096,
+            MAPPED - 1,
+            MAPPED,
+            HUGE - 1,
+            HUGE,
+            3 * HUGE + 5,
+        ] {
             let mut b = AlignedBuffer::try_zeroed(len).unwrap();
             assert_eq!((b.len(), b.bytes_mut().len()), (len, len));
             assert!(b.bytes_mut().iter().all(|x| *x == 0));
