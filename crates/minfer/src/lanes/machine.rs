@@ -51,6 +51,8 @@ impl Isa {
             match self {
                 Isa::Scalar => true,
                 Isa::Avx2 => avx2,
+                #[cfg(test)]
+                Isa::AvxVnni if super::avx2::stand_in::needed() => avx2,
                 Isa::AvxVnni => avx2 && has!("avxvnni"),
                 Isa::Avx512 => {
                     avx2 && has!("avx512f")

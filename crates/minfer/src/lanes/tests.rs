@@ -20,6 +20,10 @@ pub(crate) fn machines() -> Vec<Machine> {
         for isa in &lacking {
             note += &format!("NOT RUN: {} (this CPU lacks it)\n", isa.name());
         }
+        #[cfg(target_arch = "x86_64")]
+        if super::avx2::stand_in::needed() {
+            note += "avxvnni runs with AVX-512's encoding of its instruction (this CPU lacks its own)\n";
+        }
         // One write, past the capture of the test harness.
         let _ = std::io::stderr().write_all(note.as_bytes());
     });
