@@ -9,6 +9,7 @@ mod gemma3;
 mod hparams;
 mod llama;
 mod loader;
+mod plain;
 mod qwen2;
 mod qwen3;
 
@@ -41,9 +42,9 @@ type LoadFn = fn(&mut Loader) -> Result<Box<dyn Architecture>, ModelError>;
 
 /// Every architecture this build runs, by `general.architecture`.
 const ARCHITECTURES: &[(&str, LoadFn)] = &[
-    ("llama", |l| Ok(Box::new(llama::Llama::load(l)?))),
-    ("qwen2", |l| Ok(Box::new(qwen2::Qwen2::load(l)?))),
-    ("qwen3", |l| Ok(Box::new(qwen3::Qwen3::load(l)?))),
+    ("llama", |l| Ok(Box::new(llama::load(l)?))),
+    ("qwen2", |l| Ok(Box::new(qwen2::load(l)?))),
+    ("qwen3", |l| Ok(Box::new(qwen3::load(l)?))),
     ("gemma3", |l| Ok(Box::new(gemma3::Gemma3::load(l)?))),
 ];
 
