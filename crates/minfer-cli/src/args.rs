@@ -207,11 +207,12 @@ pub struct TokenizeArgs {
 
 /// `minfer graph`.
 #[derive(Args)]
+#[command(group(clap::ArgGroup::new("output").required(true).multiple(true).args(["dot", "json"])))]
 pub struct GraphArgs {
     #[command(flatten)]
     pub model: ModelArg,
     /// Write Graphviz DOT to a file (`-`: stdout).
-    #[arg(long, value_name = "F", required_unless_present = "json")]
+    #[arg(long, value_name = "F")]
     pub dot: Option<PathBuf>,
     /// Write JSON to a file (`-`: stdout).
     #[arg(long, value_name = "F")]
