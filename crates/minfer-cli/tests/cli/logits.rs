@@ -82,6 +82,9 @@ fn check_model(name: &str) {
         let (shape, values) = npy(&std::fs::read(out).unwrap());
         assert_eq!(shape, format!("{}, {N_VOCAB}", want.len() / N_VOCAB));
         assert_near(&values, &want, &what);
+        let mut piped = std::process::Command::new(env!("CARGO_BIN_EXE_minfer"));
+        let piped = piped.args([&args[..], &["--all", "--npy", "-"]].concat());
+        assert_eq!(npy(&piped.output().unwrap().stdout).1, values, "{what}");
 
         let last = run([&args[..], &["--json"]].concat()).json();
         assert_eq!(last["ids"], serde_json::json!(prompts()[i]));

@@ -228,10 +228,8 @@ fn read_scaling_kind(l: &Loader) -> Result<RopeScaling, ModelError> {
                 l.size("context_length")?,
             )? as u32,
             ext_factor: l.float_or("rope.scaling.yarn_ext_factor", 1.0)?,
-            attn_factor: l.float_or(
-                "rope.scaling.yarn_attn_factor",
-                l.float_or("rope.scaling.attn_factor", 1.0)?,
-            )?,
+            attn_factor: l.float_or("rope.scaling.yarn_attn_factor", 1.0)?
+                * l.float_or("rope.scaling.attn_factor", 1.0)?,
             beta_fast: l.float_or("rope.scaling.yarn_beta_fast", 32.0)?,
             beta_slow: l.float_or("rope.scaling.yarn_beta_slow", 1.0)?,
         }),
