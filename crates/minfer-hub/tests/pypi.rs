@@ -173,7 +173,7 @@ fn an_alias_falls_back_to_a_package_and_checks_its_bytes() {
     let refused = told
         .notes
         .iter()
-        .find(|n| n.starts_with("pypi:other==1.0"))
+        .find(|n| n.starts_with("not from pypi:other==1.0"))
         .expect("told");
     assert!(refused.contains(&sha256(&bytes(4000))) && refused.contains(&sha256(&bytes(4001))));
 }
@@ -209,6 +209,6 @@ fn a_wheel_with_damaged_bytes_is_named_and_the_next_source_is_tried() {
     let note = told
         .notes
         .iter()
-        .find(|n| n.starts_with("pypi:broken==1.0"));
+        .find(|n| n.starts_with("not from pypi:broken==1.0"));
     assert!(note.expect("told").contains("not a readable wheel"));
 }
