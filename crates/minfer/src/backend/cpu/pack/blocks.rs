@@ -1,168 +1,165 @@
-//! Packing the quantized types: the places that the module above describes.
+//! Packing the quantized types into the places that the module above describes.
 
-use half::f16;
+use super::words::{
+    FOUR, HIGH, LOW, fields_of, fifth_bits, transpose_bits, transpose_pairs, words,
+};
+use crate::numeric::{GgmlType, QuantFormat};
 
-use crate::numeric::{self, GgmlType, QuantFormat};
-
-/// Where the parts of a packed (super)block lie.
-pub struct BlockPlaces {
-    /// Bytes of the packed superblock.
-    pub bytes: usize,
-    /// The first sub-block's codes.
-    pub first: usize,
-    /// From one sub-block's codes to the next one's.
-    pub step: usize,
-    /// Within a sub-block's codes: the nibbles (or bytes).
-    pub nibbles: usize,
-    /// Within a sub-block's codes: bits above the nibbles.
-    pub high: usize,
-}
-
-/// The places in a strip of this format.
-pub fn places(format: QuantFormat) -> BlockPlaces {
-    let (first, step, nibbles, high) = match format.ty {
-        GgmlType::Q4_1 => (64, 256, 0, 0),
-        GgmlType::Q5_0 => (32, 320, 64, 0),
-        GgmlType::Q5_1 => (64, 320, 64, 0),
-        GgmlType::Q8_0 => (32, 512, 0, 0),
-        GgmlType::Q4_K => (256, 256, 0, 0),
-        GgmlType::Q5_K => (256, 320, 64, 0),
-        GgmlType::Q6_K => (288, 384, 0, 256),
-        _ => (32, 256, 0, 0), // Q4_0
-    };
-    BlockPlaces {
-        bytes: first + format.sub_blocks() * step,
-        first,
-        step,
-        nibbles,
-        high,
-    }
-}
+/// Packed bytes that are written for one row after the other before going on: they stay in the nearest cache, and
+/// a row is read in pieces of a few lines.
+const PIECE: usize = 8 << 10;
 
 /// Packs the rows of one strip (fewer than 16 at the end of a matrix: the others are zero weights).
+///
+/// The file's bytes are moved as words of four: its nibbles, fifth bits and fields lie differently, but no code
+/// is ever taken out alone.
 pub fn pack_quantized(format: QuantFormat, src: &[u8], row_bytes: usize, dst: &mut [u8]) {
-    dst.fill(0);
-    let block_bytes = format.ty.block_bytes();
-    let places = places(format);
-    for (r, row) in src.chunks_exact(row_bytes).enumerate() {
-        let blocks = row
-            .chunks_exact(block_bytes)
-            .zip(dst.chunks_exact_mut(places.bytes));
-        for (block, out) in blocks {
-            pack_block(format, block, r, &places, out);
-        }
-    }
-}
-
-/// Packs one block of row `r`.
-fn pack_block(format: QuantFormat, block: &[u8], r: usize, at: &BlockPlaces, out: &mut [u8]) {
-    /// The block as an array; its length is the type's block size.
-    fn whole<const N: usize>(block: &[u8]) -> &[u8; N] {
-        block.try_into().expect("a whole block")
-    }
-    let small = match format.ty {
-        GgmlType::Q4_0 => numeric::q4_0(whole(block)),
-        GgmlType::Q4_1 => numeric::q4_1(whole(block)),
-        GgmlType::Q5_0 => numeric::q5_0(whole(block)),
-        GgmlType::Q5_1 => numeric::q5_1(whole(block)),
-        GgmlType::Q8_0 => numeric::q8_0(whole(block)),
-        GgmlType::Q4_K => return pack_k(&numeric::q4_k(whole(block)), false, r, at, out),
-        GgmlType::Q5_K => return pack_k(&numeric::q5_k(whole(block)), true, r, at, out),
-        _ => return pack_q6_k(&numeric::q6_k(whole(block)), r, at, out),
+    let strip = Strip {
+        src,
+        row_bytes,
+        dst,
     };
-    put_f16(out, 0, r, small.scale);
-    if format.has_min {
-        put_f16(out, 32, r, small.min);
-    }
-    let (out, words) = (&mut out[at.first..], words(&small.codes));
-    if format.bits == 8 {
-        return words
-            .iter()
-            .enumerate()
-            .for_each(|(j, w)| put_word(out, 64 * j, r, *w));
-    }
-    put_nibbles(&mut out[at.nibbles..], r, &words);
-    if format.bits == 5 {
-        put_fifth_bits(out, r, &words);
+    match format.ty {
+        GgmlType::Q4_0 => strip.pack::<18, 288>(q4_0),
+        GgmlType::Q4_1 => strip.pack::<20, 320>(q4_1),
+        GgmlType::Q5_0 => strip.pack::<22, 352>(q5_0),
+        GgmlType::Q5_1 => strip.pack::<24, 384>(q5_1),
+        GgmlType::Q8_0 => strip.pack::<34, 544>(q8_0),
+        GgmlType::Q4_K => strip.pack::<144, 2304>(q4_k),
+        GgmlType::Q5_K => strip.pack::<176, 2816>(q5_k),
+        _ => strip.pack::<210, 3360>(q6_k),
     }
 }
 
-fn pack_k(block: &numeric::KBlock, fifth: bool, r: usize, at: &BlockPlaces, out: &mut [u8]) {
-    put_f16(out, 0, r, block.d);
-    put_f16(out, 32, r, block.dmin);
-    let mut fields = [0u32; 3];
-    for (f, field) in block.scales.iter().chain(&block.mins).enumerate() {
-        let field = u32::from(*field);
-        match f {
-            0..15 => fields[f / 5] |= field << (6 * (f % 5)),
-            // The sixteenth lies in the top two bits of each word.
-            _ => (0..3).for_each(|w| fields[w] |= (field >> (2 * w) & 3) << 30),
+/// The rows of a strip in the file, and where they go.
+struct Strip<'a> {
+    src: &'a [u8],
+    row_bytes: usize,
+    dst: &'a mut [u8],
+}
+
+impl Strip<'_> {
+    /// Packs blocks of `N` bytes into superblocks of `M` bytes for sixteen rows.
+    #[inline(always)]
+    fn pack<const N: usize, const M: usize>(self, block: impl Fn(&[u8; N], usize, &mut [u8; M])) {
+        let rows = self.src.len() / self.row_bytes;
+        if rows < 16 {
+            self.dst.fill(0);
+        }
+        let (blocks, _) = self.dst.as_chunks_mut::<M>();
+        let piece = PIECE.div_ceil(M);
+        for (p, outs) in blocks.chunks_mut(piece).enumerate() {
+            for (r, row) in self.src.chunks_exact(self.row_bytes).enumerate() {
+                let (row, _) = row[p * piece * N..].as_chunks::<N>();
+                for (from, out) in row.iter().zip(&mut *outs) {
+                    block(from, r & 15, out);
+                }
+            }
         }
     }
-    for (w, word) in fields.iter().enumerate() {
-        put_word(out, 64 + 64 * w, r, *word);
+}
+
+fn q4_0(block: &[u8; 18], r: usize, out: &mut [u8; 288]) {
+    copy::<2>(block, 0, out, 2 * r);
+    put(&words::<4>(block, 2), r, out, 32);
+}
+
+fn q4_1(block: &[u8; 20], r: usize, out: &mut [u8; 320]) {
+    copy::<2>(block, 0, out, 2 * r);
+    copy::<2>(block, 2, out, 32 + 2 * r);
+    put(&words::<4>(block, 4), r, out, 64);
+}
+
+fn q5_0(block: &[u8; 22], r: usize, out: &mut [u8; 352]) {
+    copy::<2>(block, 0, out, 2 * r);
+    put(&words::<1>(block, 2).map(fifth_bits), r, out, 32);
+    put(&words::<4>(block, 6), r, out, 96);
+}
+
+fn q5_1(block: &[u8; 24], r: usize, out: &mut [u8; 384]) {
+    copy::<2>(block, 0, out, 2 * r);
+    copy::<2>(block, 2, out, 32 + 2 * r);
+    put(&words::<1>(block, 4).map(fifth_bits), r, out, 64);
+    put(&words::<4>(block, 8), r, out, 128);
+}
+
+fn q8_0(block: &[u8; 34], r: usize, out: &mut [u8; 544]) {
+    copy::<2>(block, 0, out, 2 * r);
+    // From -128..128 to 0..256.
+    put(&words::<8>(block, 2).map(|w| w ^ 0x8080_8080), r, out, 32);
+}
+
+fn q4_k(block: &[u8; 144], r: usize, out: &mut [u8; 2304]) {
+    put_k_scales(block, r, out);
+    for pair in 0..4 {
+        let w = words::<8>(block, 16 + 32 * pair);
+        put_two(&w, r, out, 256 + 512 * pair, 256);
     }
-    for (b, codes) in block.codes.as_chunks::<32>().0.iter().enumerate() {
-        let (out, words) = (&mut out[at.first + b * at.step..], words(codes));
-        put_nibbles(&mut out[at.nibbles..], r, &words);
-        if fifth {
-            put_fifth_bits(out, r, &words);
+}
+
+fn q5_k(block: &[u8; 176], r: usize, out: &mut [u8; 2816]) {
+    put_k_scales(block, r, out);
+    // Bit b of byte 4 j + x belongs to sub-block b; there it is bit j of byte x.
+    let high = transpose_bits(words(block, 16));
+    for (b, word) in high.into_iter().enumerate() {
+        put(&[word], r, out, 256 + 320 * b);
+    }
+    for pair in 0..4 {
+        let w = words::<8>(block, 48 + 32 * pair);
+        put_two(&w, r, out, 320 + 640 * pair, 320);
+    }
+}
+
+fn q6_k(block: &[u8; 210], r: usize, out: &mut [u8; 3360]) {
+    copy::<2>(block, 208, out, 2 * r);
+    for g in 0..16 {
+        out[32 + 16 * g + r] = block[192 + g];
+    }
+    // Each half of 128 weights is four sub-blocks; the first shares its bytes with the third.
+    for half in 0..2 {
+        let first = 288 + 1536 * half;
+        for s in 0..2 {
+            let w = words::<8>(block, 64 * half + 32 * s);
+            put_two(&w, r, out, first + 384 * s, 768);
+        }
+        for v in 0..2 {
+            // Field s of byte 4 j + x belongs to sub-block s; there it is field j of byte x.
+            let high = transpose_pairs(words(block, 128 + 32 * half + 16 * v));
+            for (s, word) in high.into_iter().enumerate() {
+                put(&[word], r, out, first + 384 * s + 256 + 64 * v);
+            }
         }
     }
 }
 
-fn pack_q6_k(block: &numeric::Q6KBlock, r: usize, at: &BlockPlaces, out: &mut [u8]) {
-    put_f16(out, 0, r, block.d);
-    for (g, scale) in block.scales.iter().enumerate() {
-        out[32 + 16 * g + r] = *scale as u8;
-    }
-    for (b, codes) in block.codes.as_chunks::<32>().0.iter().enumerate() {
-        let (out, words) = (&mut out[at.first + b * at.step..], words(codes));
-        put_nibbles(out, r, &words);
-        put_two_bits(&mut out[at.high..], r, &words);
-    }
+/// `d`, `dmin` and the sixteen fields of a Q4_K or Q5_K block.
+#[inline(always)]
+fn put_k_scales<const N: usize, const M: usize>(block: &[u8; N], r: usize, out: &mut [u8; M]) {
+    copy::<2>(block, 0, out, 2 * r);
+    copy::<2>(block, 2, out, 32 + 2 * r);
+    put(&fields_of(words(block, 4)), r, out, 64);
 }
 
-/// A scale of row `r` in the vector of sixteen at `at`.
-fn put_f16(out: &mut [u8], at: usize, r: usize, value: f16) {
-    out[at + 2 * r..][..2].copy_from_slice(&value.to_le_bytes());
-}
-
-/// 32 codes as words: word j holds codes 4 j .. 4 j + 4, the four bytes of row r in vector j.
-fn words(codes: &[u8; 32]) -> [u32; 8] {
-    std::array::from_fn(|j| {
-        u32::from_le_bytes([
-            codes[4 * j],
-            codes[4 * j + 1],
-            codes[4 * j + 2],
-            codes[4 * j + 3],
-        ])
-    })
-}
-
-/// Four bytes of row `r` in the vector at `at`.
-fn put_word(out: &mut [u8], at: usize, r: usize, word: u32) {
-    out[at + 4 * r..][..4].copy_from_slice(&word.to_le_bytes());
-}
-
-/// Low four bits of 32 codes.
-fn put_nibbles(out: &mut [u8], r: usize, w: &[u32; 8]) {
-    const LOW: u32 = 0x0f0f_0f0f;
+/// Two sub-blocks whose codes are the low and the high nibbles of 32 bytes; the second lies `step` after the first.
+#[inline(always)]
+fn put_two<const M: usize>(w: &[u32; 8], r: usize, out: &mut [u8; M], at: usize, step: usize) {
     for j in 0..4 {
-        put_word(out, 64 * j, r, (w[j] & LOW) | (w[j + 4] & LOW) << 4);
+        let (a, b) = (w[j], w[j + 4]);
+        put(&[a & LOW | (b & LOW) << 4], r, out, at + 64 * j);
+        put(&[a >> 4 & LOW | b & HIGH], r, out, at + step + 64 * j);
     }
 }
 
-/// Fifth bits of 32 codes: bit j of byte x is that of code 4 j + x.
-fn put_fifth_bits(out: &mut [u8], r: usize, w: &[u32; 8]) {
-    let bits = (0..8).fold(0, |h, j| h | (w[j] >> 4 & 0x0101_0101) << j);
-    put_word(out, 0, r, bits);
+/// Words of row `r`: word j goes to the vector at `at + 64 * j`.
+#[inline(always)]
+fn put<const N: usize, const M: usize>(w: &[u32; N], r: usize, out: &mut [u8; M], at: usize) {
+    for (j, word) in w.iter().enumerate() {
+        out[at + 64 * j + FOUR * r..][..FOUR].copy_from_slice(&word.to_le_bytes());
+    }
 }
 
-/// Bits 4 and 5 of 32 codes: field j % 4 of byte x of vector j / 4 is that of code 4 j + x.
-fn put_two_bits(out: &mut [u8], r: usize, w: &[u32; 8]) {
-    for v in 0..2 {
-        let fields = (0..4).fold(0, |h, f| h | (w[4 * v + f] >> 4 & 0x0303_0303) << (2 * f));
-        put_word(out, 64 * v, r, fields);
-    }
+/// `N` bytes as they are.
+#[inline(always)]
+fn copy<const N: usize>(block: &[u8], from: usize, out: &mut [u8], to: usize) {
+    out[to..to + N].copy_from_slice(&block[from..from + N]);
 }

@@ -20,6 +20,7 @@ mod blocks;
 pub(crate) mod tests;
 #[cfg(test)]
 mod unpack;
+mod words;
 
 use std::ops::Range;
 
@@ -119,17 +120,26 @@ pub fn pack_strips(layout: &PackedLayout, strips: Range<usize>, src: &[u8], dst:
     {
         match QuantFormat::of(layout.ty) {
             Some(format) => blocks::pack_quantized(format, src, layout.row_bytes(), dst),
-            None => pack_floats(layout.ty.block_bytes(), src, layout.row_bytes(), dst),
+            None if layout.ty == GgmlType::F32 => pack_floats::<4>(src, layout.row_bytes(), dst),
+            None => pack_floats::<2>(src, layout.row_bytes(), dst),
         }
     }
 }
 
-/// One strip of floats: `[k][32]` values of `size` bytes; rows that `src` lacks are zero.
-fn pack_floats(size: usize, src: &[u8], row_bytes: usize, dst: &mut [u8]) {
-    dst.fill(0);
-    for (r, row) in src.chunks_exact(row_bytes).enumerate() {
-        for (k, value) in row.chunks_exact(size).enumerate() {
-            dst[(32 * k + r) * size..][..size].copy_from_slice(value);
+/// One strip of floats: `[k][32]` values of `N` bytes; rows that `src` lacks are zero.
+fn pack_floats<const N: usize>(src: &[u8], row_bytes: usize, dst: &mut [u8]) {
+    /// Values of a row that are read one after the other: their places stay in the nearest cache.
+    const PIECE: usize = 64;
+    if src.len() < 32 * row_bytes {
+        dst.fill(0);
+    }
+    let (vectors, _) = dst.as_chunks_mut::<N>().0.as_chunks_mut::<32>();
+    for (p, outs) in vectors.chunks_mut(PIECE).enumerate() {
+        for (r, row) in src.chunks_exact(row_bytes).enumerate() {
+            let (row, _) = row[p * PIECE * N..].as_chunks::<N>();
+            for (value, out) in row.iter().zip(&mut *outs) {
+                out[r & 31] = *value;
+            }
         }
     }
 }

@@ -69,7 +69,7 @@ fn sizes_are_the_files() {
         let layout = PackedLayout::new(ty, 64, 512).unwrap();
         assert_eq!(layout.bytes(), 64 * ty.row_bytes(512).unwrap(), "{ty}");
         if let Some(format) = QuantFormat::of(ty) {
-            assert_eq!(blocks::places(format).bytes, 16 * ty.block_bytes(), "{ty}");
+            assert_eq!(unpack::places(format).bytes, 16 * ty.block_bytes(), "{ty}");
         }
     }
     let error = PackedLayout::new(GgmlType::Q4_K, 16, 128).unwrap_err();

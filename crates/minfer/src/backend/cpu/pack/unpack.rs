@@ -2,8 +2,42 @@
 
 use half::f16;
 
-use super::blocks::{BlockPlaces, places};
-use crate::numeric::{QuantFormat, SubBlock};
+use crate::numeric::{GgmlType, QuantFormat, SubBlock};
+
+/// Where the parts of a packed (super)block lie.
+pub struct BlockPlaces {
+    /// Bytes of the packed superblock.
+    pub bytes: usize,
+    /// The first sub-block's codes.
+    pub first: usize,
+    /// From one sub-block's codes to the next one's.
+    pub step: usize,
+    /// Within a sub-block's codes: the nibbles (or bytes).
+    pub nibbles: usize,
+    /// Within a sub-block's codes: bits above the nibbles.
+    pub high: usize,
+}
+
+/// The places in a strip of this format.
+pub fn places(format: QuantFormat) -> BlockPlaces {
+    let (first, step, nibbles, high) = match format.ty {
+        GgmlType::Q4_1 => (64, 256, 0, 0),
+        GgmlType::Q5_0 => (32, 320, 64, 0),
+        GgmlType::Q5_1 => (64, 320, 64, 0),
+        GgmlType::Q8_0 => (32, 512, 0, 0),
+        GgmlType::Q4_K => (256, 256, 0, 0),
+        GgmlType::Q5_K => (256, 320, 64, 0),
+        GgmlType::Q6_K => (288, 384, 0, 256),
+        _ => (32, 256, 0, 0), // Q4_0
+    };
+    BlockPlaces {
+        bytes: first + format.sub_blocks() * step,
+        first,
+        step,
+        nibbles,
+        high,
+    }
+}
 
 /// Row `r` of a packed strip as f32.
 pub fn decode_row(format: QuantFormat, strip: &[u8], r: usize, out: &mut [f32]) {
