@@ -2,6 +2,7 @@
 
 mod golden;
 mod models;
+mod peers;
 mod show;
 mod tidy;
 mod venv;
@@ -16,6 +17,8 @@ usage: cargo xtask TASK
   golden [NAME]   make reference data again, with the packages its script names; all without NAME
   golden --list   the scripts there are
   models [DIR]    fetch the three real models for development (default: the cache of `minfer`)
+  peers [MODEL…]  measure llama.cpp and minfer in turn on the same files, and check the promised
+                  marks; builds llama.cpp on first use (peers --help; peers --list)
   show NAME       run one of the longer checks and write its output to docs/show/NAME.txt
   show --list     the checks there are";
 
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         ["golden", name] => golden::one(&root, name),
         ["models"] => models::cache().and_then(|dir| models::fetch(&dir)),
         ["models", dir] => models::fetch(&PathBuf::from(dir)),
+        ["peers", ref rest @ ..] => peers::run(&root, rest),
         ["show", "--list"] => show::list(&root),
         ["show", name] => show::one(&root, name),
         _ => {

@@ -63,24 +63,47 @@ pub fn one(root: &Path, name: &str) -> Result<(), String> {
     }
     let check = Check::read(root, name)?;
 
-    venv::run(
-        Command::new("cargo")
-            .args(["build", "--release"])
-            .current_dir(root),
-    )?;
+    build(root)?;
     let cache = models::cache()?;
     if check.real_models {
         models::fetch(&cache)?;
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let mut command = venv::script(root, &check.script)?;
     command
-        .env("MINFER", target.join("release/minfer"))
+        .env("MINFER", minfer(root))
         .env("MINFER_CACHE", &cache);
+    let header = header(&format!("show {name}"), &check.what, &check.packages);
+    if record(root, &cache, name, &mut command, header)? {
+        Ok(())
+    } else {
+        Err(format!("show {name}: a promise is broken, see above"))
+    }
+}
 
-    let mut output = header(&check);
+/// Builds the command under test.
+pub fn build(root: &Path) -> Result<(), String> {
+    let mut cargo = Command::new("cargo");
+    venv::run(cargo.args(["build", "--release"]).current_dir(root))
+}
+
+/// The path of the command that [`build`] made.
+pub fn minfer(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    target.join("release").join("minfer")
+}
+
+/// Runs a check, shows its output as it comes and writes it, after `header`, to
+/// `docs/show/NAME.txt`; whether it succeeded.
+pub fn record(
+    root: &Path,
+    cache: &Path,
+    name: &str,
+    command: &mut Command,
+    header: String,
+) -> Result<bool, String> {
+    let mut output = header;
     print!("{output}");
-    let status = tee(&mut command, &mut output)?;
+    let passed = tee(command, &mut output)?;
     // Paths of one machine say nothing elsewhere.
     let output = output
         .replace(&format!("{}/", root.display()), "")
@@ -89,27 +112,20 @@ pub fn one(root: &Path, name: &str) -> Result<(), String> {
     std::fs::create_dir_all(root.join("docs/show"))
         .and_then(|()| std::fs::write(&path, output))
         .map_err(|e| format!("{}: {e}", path.display()))?;
-    if status {
-        Ok(())
-    } else {
-        Err(format!("show {name}: a promise is broken, see above"))
-    }
+    Ok(passed)
 }
 
 /// Command, machine and versions: what a reader needs to run it again. No date, so that an equal
 /// outcome is an equal file.
-fn header(check: &Check) -> String {
+pub fn header(task: &str, what: &str, packages: &[String]) -> String {
     let rustc = Command::new("rustc").arg("--version").output();
     let rustc = rustc.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
     format!(
-        "$ cargo xtask show {}\n# {}\n# machine: {}\n# versions: minfer {}, {}{}\n\n",
-        check.name,
-        check.what,
+        "$ cargo xtask {task}\n# {what}\n# machine: {}\n# versions: minfer {}, {}{}\n\n",
         machine(),
         env!("CARGO_PKG_VERSION"),
         rustc.unwrap_or_else(|_| "rustc unknown".to_owned()),
-        check
-            .packages
+        packages
             .iter()
             .map(|p| format!(", {p}"))
             .collect::<String>(),

@@ -75,7 +75,9 @@ pub fn unfinished(tree: &Tree, found: &mut Vec<Finding>) {
 /// Each script that makes reference data says with which packages.
 pub fn golden_headers(tree: &Tree, found: &mut Vec<Finding>) {
     for file in tree.files.values() {
-        let folder = file.path.starts_with("xtask/golden/") || file.path.starts_with("xtask/show/");
+        let folder = ["golden", "show", "peers"]
+            .iter()
+            .any(|d| file.path.starts_with(&format!("xtask/{d}/")));
         // A name that starts with `_` is a module of the scripts.
         let script = folder && file.path.ends_with(".py") && !file.path.contains("/_");
         if let Some(Err(what)) = script.then(|| crate::venv::packages(&file.text)) {
