@@ -57,25 +57,26 @@ class Peers:
             "pp512": Shape(512, 0), "pp16": Shape(16, 0), "pp8192": Shape(8192, 0), "tg128": Shape(0, 128),
             "d2048": Shape(0, DEEP_STEPS, 2048), "d8192": Shape(0, DEEP_STEPS, deep),
         }
-        beside = lambda cpu, turns, *names, **more: self.attempt(
-            self.beside, name, {n: shapes[n.removeprefix("avx2-")] for n in names if n in tests}, turns, cpu, **more)
-        alone = lambda function, *names: self.attempt(function, name, {
-            n: shapes.get(n.removeprefix("t1-")) for n in names if n in tests})
-        beside(None, 5, "pp512", "pp16", "tg128")
-        beside(None, 2, "pp8192")
-        beside(None, 2, "d2048", "d8192", repetitions=2)
-        beside("avx2", 3, "avx2-pp512", "avx2-tg128")
-        alone(self.one_thread, "t1-pp512", "t1-tg128", "t1-d2048", "t1-d8192")
-        alone(self.rows, "rows8")
-        alone(self.first_token, "ttft")
-        alone(self.memory, "memory")
+        groups = [
+            (self.beside, ("pp512", "pp16", "tg128"), {"turns": 5}),
+            # A warm-up of 8192 tokens warms nothing that its first tokens do not.
+            (self.beside, ("pp8192",), {"turns": 2, "flags": ["--no-warmup"]}),
+            (self.beside, ("d2048", "d8192"), {"turns": 2, "repetitions": 2}),
+            (self.beside, ("avx2-pp512", "avx2-tg128"), {"turns": 3, "cpu": "avx2"}),
+            (self.one_thread, ("t1-pp512", "t1-tg128", "t1-d2048", "t1-d8192"), {}),
+            (self.rows, ("rows8",), {}),
+            (self.first_token, ("ttft",), {}),
+            (self.memory, ("memory",), {}),
+        ]
+        for measure, names, how in groups:
+            chosen = {t: shapes.get(t.split("-")[-1]) for t in names if t in tests}
+            if chosen:
+                self.attempt(measure, name, chosen, how)
 
-    def attempt(self, function, name, tests, *args, **more):
+    def attempt(self, measure, name, tests, how):
         """Measures; what a machine can't run or what fails is told and counted, and the rest goes on."""
-        if not tests:
-            return
         try:
-            function(name, tests, *args, **more)
+            measure(name, tests, **how)
         except (Failed, OSError) as e:
             word = "NOT RUN" if isinstance(e, NotRun) else "FAILED"
             for test in tests:
@@ -89,21 +90,20 @@ class Peers:
         self.figures.append(figure)
         print(figure.line(), flush=True)
 
-    def beside(self, name, tests, turns, cpu, repetitions=1):
+    def beside(self, name, tests, turns, repetitions=1, cpu=None, flags=()):
         """Tokens a second of both engines on two threads, in turn."""
         path, turns = self.path(name), self.turns or turns
         own = {t: [] for t in tests}
         peer = {t: {0: [], 1: []} for t in tests}
-        # One turn decides where a turn is long; it has several samples then.
-        deciding = 1 if repetitions > 1 or turns < 3 or "pp8192" in tests else 2
+        deciding = 1 if turns < 3 else 2
         for turn in range(turns):
-            got = _engines.rates(self.own.bench(path, tests.values(), 2, repetitions, cpu=cpu).out)
+            got = _engines.rates(self.own.bench(path, tests.values(), 2, repetitions, *flags, cpu=cpu).out)
             for t, shape in tests.items():
                 own[t] += got[shape]
             for fa in (0, 1):
                 chosen = {t: s for t, s in tests.items() if turn < deciding or faster(peer[t]) == fa}
                 if chosen:
-                    args = (path, chosen.values(), 2, repetitions, "-fa", fa)
+                    args = (path, chosen.values(), 2, repetitions, "-fa", fa, *flags)
                     got = _engines.rates(self.peer.bench(*args, cpu=cpu or "native").out)
                     for t, shape in chosen.items():
                         peer[t][fa] += got[shape]
