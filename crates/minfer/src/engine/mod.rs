@@ -9,6 +9,8 @@ mod handle;
 mod model;
 mod options;
 mod request;
+#[cfg(test)]
+mod schedule_tests;
 mod sequence;
 
 pub use handle::{Engine, EventStream};

@@ -4,7 +4,8 @@
 //! buffer that is free at that moment; it takes over its source's where the operator can work in
 //! place and nobody else will ever read the source. Views are places inside their source. What
 //! crosses to another backend gets a staging buffer there. KV regions are named, not planned:
-//! they outlive graphs.
+//! they outlive graphs. What goes into a block that a backend may run as one step ([`block_sources`])
+//! stays until the block's end.
 
 use super::split::{Split, computes};
 use super::{BackendId, DType, Graph, Input, KvPart, KvShape, NodeId, Op};
@@ -101,6 +102,8 @@ struct Planner<'a> {
     /// How often each output is read, reading by the host included.
     readers: Vec<usize>,
     is_output: Vec<bool>,
+    /// By node index: roots beside the node's own sources that may go once it is done.
+    held: Vec<Vec<NodeId>>,
 }
 
 impl<'a> Planner<'a> {
@@ -121,6 +124,7 @@ impl<'a> Planner<'a> {
             kv: Vec::new(),
             readers: vec![0; n],
             is_output: vec![false; n],
+            held: vec![Vec::new(); n],
         };
         planner.find_last_reads(splits);
         planner
@@ -162,6 +166,15 @@ impl<'a> Planner<'a> {
                     let root = self.root(*s, backend);
                     let last = &mut self.half(backend).last[root.index()];
                     *last = (*last).max(i);
+                }
+            }
+            for s in block_sources(graph, NodeId(i as u32)) {
+                if graph.node(s).backend == node.backend {
+                    let backend = self.home(s);
+                    let root = self.root(s, backend);
+                    let last = &mut self.half(backend).last[root.index()];
+                    *last = (*last).max(i);
+                    self.held[i].push(root);
                 }
             }
         }
@@ -230,6 +243,9 @@ impl<'a> Planner<'a> {
         }
         for s in &node.srcs {
             let root = self.root(*s, backend);
+            self.release(root, backend, i);
+        }
+        for root in std::mem::take(&mut self.held[i]) {
             self.release(root, backend, i);
         }
         self.release(id, backend, i); // an output that nobody reads
@@ -336,6 +352,34 @@ impl Half {
         self.plan.pool = order.iter().map(|&slot| old[slot]).collect();
         self.plan
     }
+}
+
+/// What a backend reads when it runs the block that ends with node `id` as one step, from the block's
+/// sources to its last node: of an attention all that lies between it and the products of q, k and v;
+/// of a product behind a norm the sum that is normed, and what is normed and selected for that sum.
+fn block_sources(graph: &Graph, id: NodeId) -> Vec<NodeId> {
+    let node = graph.node(id);
+    let mut found = Vec::new();
+    let mut walk = match &node.op {
+        Op::Attention(_) => node.srcs.clone(),
+        Op::MatMul(m) if m.norm.is_some() => match graph.node(node.srcs[0]).op {
+            Op::Add => graph.node(node.srcs[0]).srcs.clone(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    while let Some(at) = walk.pop() {
+        found.push(at);
+        let inside = matches!(
+            graph.node(at).op,
+            Op::Rope { .. } | Op::RmsNorm(_) | Op::KvStore { .. } | Op::SelectRows
+        );
+        if inside {
+            walk.extend(&graph.node(at).srcs);
+        }
+    }
+    found.retain(|s| computes(&graph.node(*s).op) || matches!(graph.node(*s).op, Op::View { .. }));
+    found
 }
 
 /// The shape of the region a store writes to: its own payload and the context.

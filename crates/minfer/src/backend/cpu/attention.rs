@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::graph::{Attention, Counts, Input, KvPart, NodeId, Op, Run, SEGMENT};
 
 use super::execute::Region;
+use super::heads::FreshHeads;
 use super::kernels::attention::{self as kernel, AttnArgs};
 use super::kernels::kv::{StoreArgs, kv_store};
 use super::rows::Rows;
@@ -12,7 +13,7 @@ use super::scratch::ThreadScratch;
 use super::threads::Worker;
 
 /// A step whose tiles make fewer work items than so many a thread is cut by segment, too.
-const ITEMS_A_THREAD: usize = 2;
+pub(super) const ITEMS_A_THREAD: usize = 2;
 
 /// A tile of rows, and where its segments' partial results begin.
 #[derive(Clone)]
@@ -62,7 +63,7 @@ impl Region<'_> {
     }
 
     /// The values of an i32 node, all rows in one slice.
-    fn integers(&self, id: NodeId) -> &[i32] {
+    pub(super) fn integers(&self, id: NodeId) -> &[i32] {
         // SAFETY: inputs, or selected from them before the last barrier.
         unsafe { self.rows(id).dense_i32() }
     }
@@ -75,44 +76,77 @@ impl Region<'_> {
         w: &Worker<'_>,
         own: &mut ThreadScratch,
     ) {
-        let node = self.run.graph.node(id);
-        let (q, out) = (self.rows(node.srcs[0]), self.rows(id));
-        if q.rows == 0 {
-            return;
-        }
+        let srcs = &self.run.graph.node(id).srcs;
+        let rows = [srcs[3], srcs[4]].map(|s| self.integers(s));
+        let args = self.attention_args(a, id, self.rows(srcs[0]), rows);
+        self.attend(&args, None, self.rows(id), w, own);
+    }
+
+    /// What an attention node's kernels read: queries `q`, whose `slots` and `row_seq` these are.
+    pub(super) fn attention_args<'r>(
+        &'r self,
+        a: &Attention,
+        id: NodeId,
+        q: Rows,
+        [slots, row_seq]: [&'r [i32]; 2],
+    ) -> AttnArgs<'r> {
+        let srcs = &self.run.graph.node(id).srcs;
         let context = &self.run.graph.params.context;
-        let args = AttnArgs {
+        AttnArgs {
             q: q.as_ptr(),
             q_stride: q.stride(),
-            k: self.buffer(node.srcs[1]).as_ptr(),
-            v: self.buffer(node.srcs[2]).as_ptr(),
+            k: self.buffer(srcs[1]).as_ptr(),
+            v: self.buffer(srcs[2]).as_ptr(),
             k_type: context.type_k,
             v_type: context.type_v,
-            slots: self.integers(node.srcs[3]),
-            row_seq: self.integers(node.srcs[4]),
-            page_table: self.integers(node.srcs[5]),
+            slots,
+            row_seq,
+            page_table: self.integers(srcs[5]),
             pages_per_seq: context.pages_per_seq,
             n_head: a.n_head,
             n_head_kv: a.n_head_kv,
             head_dim: a.head_dim,
             scale: a.scale,
             window: a.window,
-        };
-        cut(&args, q.rows, &mut own.tiles_of_rows);
-        let items = own.tiles_of_rows.len() * a.n_head_kv;
+        }
+    }
+
+    /// Attention of all rows of `out`. With `heads`, whose rows are tiles of their own, each item makes its
+    /// queries first, and the item that sees a row's own position stores that row's key and value.
+    pub(super) fn attend(
+        &self,
+        args: &AttnArgs<'_>,
+        heads: Option<&FreshHeads<'_>>,
+        out: Rows,
+        w: &Worker<'_>,
+        own: &mut ThreadScratch,
+    ) {
+        if out.rows == 0 {
+            return;
+        }
+        cut(args, out.rows, &mut own.tiles_of_rows);
+        let items = own.tiles_of_rows.len() * args.n_head_kv;
         let single = own.tiles_of_rows.iter().all(|t| t.segments.len() == 1);
         if single || items >= ITEMS_A_THREAD * w.count() || w.count() == 1 {
-            self.by_tile(&args, out, w, own);
+            self.by_tile(args, heads, out, w, own);
         } else {
-            self.by_segment(&args, out, w, own);
+            self.by_segment(args, heads, out, w, own);
         }
     }
 
     /// One item a (KV head, tile): all its segments in order.
-    fn by_tile(&self, args: &AttnArgs<'_>, out: Rows, w: &Worker<'_>, own: &mut ThreadScratch) {
+    fn by_tile(
+        &self,
+        args: &AttnArgs<'_>,
+        heads: Option<&FreshHeads<'_>>,
+        out: Rows,
+        w: &Worker<'_>,
+        own: &mut ThreadScratch,
+    ) {
         let ThreadScratch {
             tiles_of_rows,
             attention,
+            heads: room,
             ..
         } = own;
         let n = tiles_of_rows.len();
@@ -120,12 +154,16 @@ impl Region<'_> {
             for item in items {
                 // Late tiles see the most, so they are started first; a head's tiles go together.
                 let (head, tile) = (item / n, &tiles_of_rows[n - 1 - item % n]);
-                // SAFETY: `args` describes this node's sources, written before the last barrier; the
-                // tile's rows of `out` in this head's columns are this item's alone.
+                let args = match heads {
+                    Some(fresh) => fresh.ready(self, args, head, tile.rows.start, true, room),
+                    None => *args,
+                };
+                // SAFETY: `args` describes this node's sources, written before the last barrier or just
+                // now by this thread; the tile's rows of `out` in this head's columns are this item's alone.
                 unsafe {
                     kernel::tile(
                         self.machine,
-                        args,
+                        &args,
                         head,
                         tile.rows.clone(),
                         attention,
@@ -137,11 +175,19 @@ impl Region<'_> {
         });
     }
 
-    /// One item a (KV head, tile, segment), then one merge a (KV head, tile).
-    fn by_segment(&self, args: &AttnArgs<'_>, out: Rows, w: &Worker<'_>, own: &mut ThreadScratch) {
+    /// One item a (KV head, tile, segment). Who ends the last segment of a (KV head, tile) merges them.
+    fn by_segment(
+        &self,
+        args: &AttnArgs<'_>,
+        heads: Option<&FreshHeads<'_>>,
+        out: Rows,
+        w: &Worker<'_>,
+        own: &mut ThreadScratch,
+    ) {
         let ThreadScratch {
             tiles_of_rows: tiles,
             attention,
+            heads: room,
             ..
         } = own;
         let Some(last) = tiles.last() else { return };
@@ -150,50 +196,48 @@ impl Region<'_> {
             last.end_offset(args) <= reserved,
             "scratch was reserved for {reserved} partial values"
         );
-        let heads = args.n_head_kv;
+        let n_heads = args.n_head_kv;
         let slice = |tile: &Tile, head: usize, segments: Range<usize>| {
             let len = args.partial_len(&tile.rows);
             let first = tile.offset + (head * tile.segments.len() + segments.start) * len;
             // SAFETY: inside the reserved floats; different items have different parts.
             unsafe { std::slice::from_raw_parts_mut(partials.add(first), segments.len() * len) }
         };
-        w.for_each(last.item + heads * last.segments.len(), 1, |items| {
+        w.for_each(last.item + n_heads * last.segments.len(), 1, |items| {
             for item in items {
-                let tile = &tiles[tiles.partition_point(|t| t.item <= item) - 1];
-                let (head, s) = (
-                    (item - tile.item) / tile.segments.len(),
-                    (item - tile.item) % tile.segments.len(),
-                );
+                let at = tiles.partition_point(|t| t.item <= item) - 1;
+                let (tile, n) = (&tiles[at], tiles[at].segments.len());
+                let (head, s) = ((item - tile.item) / n, (item - tile.item) % n);
                 let segment = tile.segments.start + s;
-                let part = slice(tile, head, s..s + 1);
+                let args = match heads {
+                    Some(fresh) => fresh.ready(self, args, head, tile.rows.start, s + 1 == n, room),
+                    None => *args,
+                };
+                let rows = tile.rows.clone();
                 // SAFETY: as in `by_tile`; the partial result is this item's alone.
                 unsafe {
                     kernel::segments(
                         self.machine,
-                        args,
+                        &args,
                         head,
-                        tile.rows.clone(),
+                        rows.clone(),
                         segment..segment + 1,
                         attention,
-                        part,
+                        slice(tile, head, s..s + 1),
                     );
                 }
-            }
-        });
-        w.barrier();
-        w.for_each(tiles.len() * heads, 1, |items| {
-            for item in items {
-                let (tile, head) = (&tiles[item / heads], item % heads);
-                let parts = slice(tile, head, 0..tile.segments.len());
-                // SAFETY: the parts were written before the barrier, and are this item's alone now, as
-                // are the tile's rows of `out` in this head's columns.
+                if !self.shared.one_more_done(at * n_heads + head, n) {
+                    continue;
+                }
+                // SAFETY: all parts of this tile and head are written, as their counter says, and are
+                // this item's alone now, as are the tile's rows of `out` in this head's columns.
                 unsafe {
                     kernel::merge(
                         self.machine,
-                        args,
+                        &args,
                         head,
-                        tile.rows.clone(),
-                        parts,
+                        rows,
+                        slice(tile, head, 0..n),
                         out.as_ptr(),
                         out.stride(),
                     );

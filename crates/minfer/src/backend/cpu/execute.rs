@@ -4,8 +4,10 @@ use crate::graph::{Activation, NodeId, Norm, Op, RopeKind, RopeTable, Run, Weigh
 use crate::lanes::Machine;
 use crate::numeric;
 
+use super::blocks::Block;
 use super::buffer::AlignedBuffer;
 use super::kernels::{elementwise, norm, rope};
+use super::plan::Step;
 use super::rows::Rows;
 use super::scratch::{Shared, ThreadScratch};
 use super::threads::Worker;
@@ -41,6 +43,24 @@ impl<'a> Region<'a> {
             rows,
             node.shape.cols,
         )
+    }
+
+    /// This thread's share of a step, without the barrier before it.
+    pub fn step(&self, step: &Step, w: &Worker<'_>, own: &mut ThreadScratch) {
+        let done = match &step.block {
+            None => false,
+            Some(Block::Heads(heads)) => self.heads(heads, w, own),
+            Some(Block::Entry(entry)) => self.entry(entry, w, own),
+        };
+        if done {
+            return;
+        }
+        for single in &step.nodes {
+            if single.barrier {
+                w.barrier();
+            }
+            self.node(single.node, w, own);
+        }
     }
 
     /// This thread's share of node `index`.
@@ -184,7 +204,7 @@ enum Binary {
 
 /// Calls `f(row, column, count)` for this thread's pieces of all rows: whole rows when there are
 /// many, parts of a row when there are few.
-fn pieces(out: Rows, w: &Worker<'_>, mut f: impl FnMut(usize, usize, usize)) {
+pub(super) fn pieces(out: Rows, w: &Worker<'_>, mut f: impl FnMut(usize, usize, usize)) {
     if out.rows >= 4 * w.count() {
         w.range(out.rows).for_each(|r| f(r, 0, out.cols));
         return;

@@ -1,13 +1,15 @@
 //! Product nodes: activations into tiles once, then strips of every part of the group.
 
-use crate::graph::{MatMul, NodeId, Norm, Rows as RowCount, WeightId};
+use crate::graph::{MatMul, NodeId, Norm, Op, Rows as RowCount, WeightId};
 
-use super::execute::Region;
+use super::blocks::Entry;
+use super::execute::{Region, pieces};
+use super::kernels::elementwise;
 use super::kernels::matmul::{
     self as kernel, ActKind, ActTiles, Epilogue, Scratch, glu_strips, interleave, matmul_strips,
     quantize,
 };
-use super::kernels::norm::rms_scale;
+use super::kernels::norm::{self, rms_scale};
 use super::pack::PackedMatrix;
 use super::rows::Rows;
 use super::scratch::{ThreadScratch, kind, shares};
@@ -30,8 +32,49 @@ pub(super) fn supports(m: &MatMul, kind_of: impl Fn(WeightId) -> ActKind) -> boo
 impl Region<'_> {
     /// This thread's share of a product.
     pub(super) fn matmul(&self, m: &MatMul, id: NodeId, w: &Worker<'_>, own: &mut ThreadScratch) {
+        let x = self.rows(self.run.graph.node(id).srcs[0]);
+        self.product(m, id, x, w, own);
+    }
+
+    /// This thread's share of the norm, sum and product of `e`, if rows are so few that every thread makes
+    /// the sum for itself.
+    pub(super) fn entry(&self, e: &Entry, w: &Worker<'_>, own: &mut ThreadScratch) -> bool {
+        let (x, sum, residual) = (self.rows(e.x), self.rows(e.sum), self.rows(e.residual));
+        let Op::MatMul(m) = &self.run.graph.node(e.product).op else {
+            return false;
+        };
+        if x.rows == 0 || shares(x.rows) {
+            return false;
+        }
+        let asked = e.asked.map(|rows| self.integers(rows));
+        let weight = self.weights.vector(e.norm.weight);
+        let values = x.rows * x.cols;
+        assert!(own.sums.len() >= 4 * values, "reserved before the region");
+        // SAFETY: so long (just checked), every bit pattern is an f32, and the memory is this thread's own
+        // and neither moved nor used otherwise during the node.
+        let mine = unsafe { std::slice::from_raw_parts_mut(own.sums.as_mut_ptr().cast(), values) };
+        for (r, mine) in mine.chunks_exact_mut(x.cols).enumerate() {
+            let from = asked.map_or(r, |rows| rows[r] as usize);
+            // SAFETY: written before the last barrier; nothing of the step is written there (`plan`).
+            let (x, residual) = unsafe { (x.row(r), residual.row(from)) };
+            norm::rms_norm(self.machine, x, weight, e.norm.eps, mine);
+            let to = mine.as_mut_ptr();
+            // SAFETY: rows of equal length, which the sum's node has; in place on this thread's memory.
+            unsafe { elementwise::add(self.machine, to, residual.as_ptr(), to, x.len()) };
+        }
+        let mine = Rows::of(mine, x.cols, x.cols);
+        pieces(sum, w, |r, c, n| {
+            let (from, to) = (mine.at(r, c), sum.at(r, c));
+            // SAFETY: n elements of row r of both; this thread's share, which is read after a barrier.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
+        });
+        self.product(m, e.product, mine, w, own);
+        true
+    }
+
+    /// This thread's share of the product `m` (node `id`) of the rows `x`.
+    fn product(&self, m: &MatMul, id: NodeId, x: Rows, w: &Worker<'_>, own: &mut ThreadScratch) {
         let node = self.run.graph.node(id);
-        let x = self.rows(node.srcs[0]);
         if x.rows == 0 {
             return;
         }

@@ -5,8 +5,10 @@
 //! changes it.
 
 mod attention;
+mod blocks;
 pub mod buffer;
 mod execute;
+mod heads;
 pub mod kernels;
 mod matmul;
 #[cfg(test)]
@@ -65,6 +67,8 @@ pub struct CpuBackend {
     threads: Vec<Mutex<ThreadScratch>>,
     /// Steps of the runs seen so far, by graph, nodes, and whether token and output rows are many.
     plans: HashMap<(u64, NodeRange, (bool, bool)), Vec<Step>>,
+    /// Whether steps may do blocks of nodes at once. The bits are the same.
+    merge: bool,
 }
 
 impl CpuBackend {
@@ -90,9 +94,23 @@ impl CpuBackend {
             pool,
             weights: Weights::default(),
             buffers: Vec::new(),
-            scratch: Shared::default(),
+            scratch: Shared::new(n_threads),
             plans: HashMap::new(),
+            merge: true,
         })
+    }
+
+    /// Whether steps may do blocks of nodes at once.
+    #[cfg(test)]
+    pub(crate) fn set_merge(&mut self, merge: bool) {
+        self.merge = merge;
+        self.plans.clear();
+    }
+
+    /// Counts the barriers so far, whoever owns the backend by then.
+    #[cfg(test)]
+    pub(crate) fn barriers(&self) -> impl Fn() -> u64 + use<> {
+        self.pool.barriers()
     }
 
     /// The slots of the batch's rows.
@@ -249,7 +267,9 @@ impl Backend for CpuBackend {
         let steps = self
             .plans
             .entry((run.graph.uid, run.nodes, many))
-            .or_insert_with(|| plan::plan(run, |n| scratch::uses_shared(n, run.counts)));
+            .or_insert_with(|| {
+                plan::plan(run, self.merge, |n| scratch::uses_shared(n, run.counts))
+            });
         let region = Region {
             machine: self.machine,
             run,
@@ -267,7 +287,7 @@ impl Backend for CpuBackend {
                 if step.barrier {
                     worker.barrier();
                 }
-                region.node(step.node, worker, &mut own);
+                region.step(step, worker, &mut own);
             }
         });
         done.map_err(|e| fault(e.to_string()))

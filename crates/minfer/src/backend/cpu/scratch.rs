@@ -1,11 +1,14 @@
 //! Memory of a region beside the graph's buffers: activations as products take them, and what each
 //! thread has for itself.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::graph::{BackendError, Counts, MatMul, Node, Op, Rows as RowCount, Run};
 use crate::lanes::Machine;
 
-use super::attention::Tile;
+use super::attention::{ITEMS_A_THREAD, Tile};
 use super::buffer::AlignedBuffer;
+use super::heads::FreshHeads;
 use super::kernels::attention;
 use super::kernels::matmul::{ActKind, ActTiles, Scratch};
 use super::weights::Weights;
@@ -26,6 +29,10 @@ pub(super) struct ThreadScratch {
     pub attention: attention::Scratch,
     /// An attention node's rows, cut into tiles.
     pub tiles_of_rows: Vec<Tile>,
+    /// A row's heads, as a block of attention makes them.
+    pub heads: AlignedBuffer,
+    /// Sums of few rows, as the entry to a product makes them.
+    pub sums: AlignedBuffer,
 }
 
 /// What a run's nodes need of each thread's own memory.
@@ -35,6 +42,8 @@ pub(super) struct ThreadNeeds {
     panels: usize,
     attention_rows: usize,
     head_dim: usize,
+    heads: usize,
+    sums: usize,
 }
 
 impl ThreadNeeds {
@@ -49,6 +58,7 @@ impl ThreadNeeds {
                     n.panels = n.panels.max(Scratch::bytes(machine, kind, rows, k));
                     if !shares(rows) {
                         n.tiles = n.tiles.max(ActTiles::bytes(machine, kind, rows, k));
+                        n.sums = n.sums.max(4 * rows * k);
                     }
                 }
                 Op::Attention(a) => {
@@ -56,6 +66,7 @@ impl ThreadNeeds {
                     let tokens = rows.min(attention::tile_tokens(group));
                     n.attention_rows = n.attention_rows.max(tokens * group);
                     n.head_dim = n.head_dim.max(a.head_dim);
+                    n.heads = n.heads.max(4 * FreshHeads::values(a));
                 }
                 _ => {}
             }
@@ -74,6 +85,8 @@ impl ThreadScratch {
             needs.panels,
             "unpacked weights",
         )?;
+        enough(self.heads.grow(needs.heads), needs.heads, "heads")?;
+        enough(self.sums.grow(needs.sums), needs.sums, "sums")?;
         let (rows, head_dim) = (needs.attention_rows, needs.head_dim);
         let bytes = attention::Scratch::bytes(rows, head_dim);
         enough(self.attention.reserve(rows, head_dim), bytes, "attention")
@@ -96,11 +109,12 @@ fn enough(room: bool, bytes: usize, what: &str) -> Result<(), BackendError> {
 type Key = (ActKind, RowCount, usize);
 
 /// What all threads share.
-#[derive(Default)]
 pub(super) struct Shared {
     tiles: Vec<(Key, ActTiles)>,
     /// 1 / rms of each row; attention's partial results.
     floats: AlignedBuffer,
+    /// How many segments of each tile and KV head of an attention are done; 0 between attentions.
+    done: Vec<AtomicUsize>,
 }
 
 /// Whether a product of so many rows uses the shared tiles.
@@ -123,6 +137,27 @@ pub(super) fn kind(m: &MatMul, weights: &Weights) -> ActKind {
 }
 
 impl Shared {
+    /// For so many threads.
+    pub fn new(threads: usize) -> Shared {
+        let none = std::iter::repeat_with(AtomicUsize::default);
+        Shared {
+            tiles: Vec::new(),
+            floats: AlignedBuffer::empty(),
+            done: none.take(ITEMS_A_THREAD * threads).collect(),
+        }
+    }
+
+    /// One more segment of the tile and KV head with number `at` is done: whether that was the last of
+    /// `all`. Then all of them can be read.
+    pub fn one_more_done(&self, at: usize, all: usize) -> bool {
+        let last = self.done[at].fetch_add(1, Ordering::AcqRel) + 1 == all;
+        if last {
+            // Nobody counts here again before the next barrier.
+            self.done[at].store(0, Ordering::Relaxed);
+        }
+        last
+    }
+
     /// Makes room for everything the run's nodes share; `floats` is what attention needs.
     pub fn reserve(
         &mut self,
@@ -131,6 +166,8 @@ impl Shared {
         weights: &Weights,
         floats: usize,
     ) -> Result<(), BackendError> {
+        // A region that ended in a panic may have left some.
+        self.done.iter_mut().for_each(|d| *d.get_mut() = 0);
         let mut most_rows = 0;
         for (_, node) in run.iter() {
             let Op::MatMul(m) = &node.op else { continue };
@@ -199,6 +236,8 @@ mod tests {
             panels,
             attention_rows: 4,
             head_dim: 64,
+            heads: 1 << 12,
+            sums: 1 << 12,
         };
         assert!(own.reserve(&some).is_ok());
         let too_much = [
@@ -208,6 +247,14 @@ mod tests {
             },
             ThreadNeeds {
                 panels: 1 << 60,
+                ..ThreadNeeds::default()
+            },
+            ThreadNeeds {
+                heads: 1 << 60,
+                ..ThreadNeeds::default()
+            },
+            ThreadNeeds {
+                sums: 1 << 60,
                 ..ThreadNeeds::default()
             },
             ThreadNeeds {
