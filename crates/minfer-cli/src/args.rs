@@ -7,11 +7,15 @@ use std::str::FromStr;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use minfer::backend::cpu::threads::MAX_THREADS;
 use minfer::graph::KvType;
 
 use crate::output;
+
+mod bench;
+
+pub use bench::{BenchArgs, BenchFormat};
 
 /// Run GGUF language models.
 #[derive(Parser)]
@@ -251,68 +255,8 @@ pub struct LogitsArgs {
     pub npy: Option<PathBuf>,
 }
 
-/// `minfer bench`.
-#[derive(Args)]
-pub struct BenchArgs {
-    #[command(flatten)]
-    pub model: ModelArg,
-    /// Prompt lengths.
-    #[arg(
-        short = 'p',
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        value_parser = within(0, MAX_TEST),
-        allow_negative_numbers = true,
-        default_value = "512"
-    )]
-    pub n_prompt: Vec<usize>,
-    /// Generation lengths.
-    #[arg(
-        short = 'n',
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        value_parser = within(0, MAX_TEST),
-        allow_negative_numbers = true,
-        default_value = "128"
-    )]
-    pub n_gen: Vec<usize>,
-    /// Thread counts; default: one for each CPU this process may use.
-    #[arg(short = 't', long, value_name = "N", value_delimiter = ',', value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
-    pub threads: Vec<usize>,
-    /// Measured repetitions of each test.
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = at_least(1_usize), allow_negative_numbers = true)]
-    pub repetitions: usize,
-    /// Most prompt tokens in one step.
-    #[arg(short = 'b', long, value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
-    pub n_batch: usize,
-    /// Format of cached keys: f32 or f16.
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    pub cache_type_k: KvType,
-    /// Format of cached values: f32 or f16.
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    pub cache_type_v: KvType,
-    /// Output format.
-    #[arg(short = 'o', long, value_enum, default_value = "md")]
-    pub output: BenchFormat,
-}
-
-/// How `bench` prints.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BenchFormat {
-    /// A Markdown table.
-    Md,
-    /// An array of objects.
-    Json,
-    /// Comma-separated values with a header.
-    Csv,
-}
-
 /// Most tokens of one step.
 const MAX_BATCH: usize = 1 << 16;
-/// Most tokens of one of `bench`'s tests; the model's own limit is lower.
-const MAX_TEST: usize = 1 << 24;
 
 /// Takes numbers from `min` up.
 fn at_least<T>(min: T) -> impl Fn(&str) -> Result<T, String> + Clone

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done (also when the reader of our output has gone away), 1 a user's or model's
 //! error, 2 wrong usage, 130 interrupted. Answers go to stdout, everything else to stderr.
 
+mod allocations;
 mod args;
 mod commands;
 mod models;

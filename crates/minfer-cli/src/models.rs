@@ -55,7 +55,8 @@ impl Progress for Bar<'_> {
     }
 }
 
-fn bar_style(template: &str) -> ProgressStyle {
+/// A bar's looks.
+pub fn bar_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
@@ -94,11 +95,11 @@ pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine,
         n_ctx,
         n_batch: a.n_batch,
         n_threads: a.threads,
-        cpu: None,
         type_k: a.cache_type_k,
         type_v: a.cache_type_v,
         fuse: !a.no_fuse,
         backends: (!a.backend.is_empty()).then(|| a.backend.clone()),
+        ..EngineOptions::default()
     };
     start(model, options)
 }

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Event::Token { text, .. } => print!("{text}"),
             Event::Done(done) => println!("{}", done.text),
             Event::Error(e) => return Err(e.into()),
-            Event::Prompt { .. } | Event::Logits { .. } => {}
+            _ => {}
         }
         std::io::stdout().flush()?;
     }

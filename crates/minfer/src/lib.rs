@@ -18,7 +18,7 @@
 //!         Event::Token { text, .. } => print!("{text}"),
 //!         Event::Done(done) => println!("{}", done.text),
 //!         Event::Error(e) => return Err(e),
-//!         Event::Prompt { .. } | Event::Logits { .. } => {}
+//!         _ => {}
 //!     }
 //! }
 //! # Ok(())

@@ -1,14 +1,21 @@
 //! A steady forward pass allocates nothing on the heap. In a binary of its own, since it counts
 //! every allocation of the process.
 
+mod tiny;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use minfer::engine::{EngineOptions, Measure};
 use minfer::graph::*;
 use minfer::numeric::GgmlType;
 
 struct Counting;
+
+/// Of all threads.
+static ALL: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Of this thread alone: the test harness has threads of its own.
@@ -20,6 +27,7 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|c| c.set(c.get() + 1));
+        ALL.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller keeps `System`'s contract, which is ours.
         unsafe { System.alloc(layout) }
     }
@@ -132,8 +140,46 @@ fn scheduler() -> Scheduler {
     scheduler
 }
 
+// One test after the other: the second one counts the allocations of all threads.
 #[test]
 fn a_steady_pass_allocates_nothing() {
+    the_scheduler_allocates_nothing();
+    the_engine_and_its_threads_allocate_nothing();
+}
+
+/// Decode steps of one sequence and of eight, across pages and a segment, on the real backend.
+fn the_engine_and_its_threads_allocate_nothing() {
+    let types = [GgmlType::Q4_1, GgmlType::Q8_0, GgmlType::F16];
+    for model in [tiny::quantized("llama", &types), tiny::model("gemma3")] {
+        let options = EngineOptions {
+            n_ctx: 512,
+            n_seqs: 8,
+            n_threads: Some(2),
+            check_rebuilds: false, // a debug build's check builds graphs
+            ..EngineOptions::default()
+        };
+        let engine = tiny::engine(&model, &options);
+        for n_seqs in [1, 8] {
+            let measure = Measure {
+                n_seqs,
+                depth: 200,
+                n_gen: 100,
+                repetitions: 3,
+                allocations: Some(|| ALL.load(Ordering::Relaxed)),
+                ..Measure::default()
+            };
+            let (repetitions, _) = tiny::measure(&engine, measure);
+            let counts: Vec<u64> = repetitions.iter().map(|r| r.allocations).collect();
+            assert!(
+                counts[0] > 0,
+                "the first steps make the graph: the counter counts"
+            );
+            assert_eq!(counts[1..], [0, 0], "{n_seqs} sequences");
+        }
+    }
+}
+
+fn the_scheduler_allocates_nothing() {
     let mut scheduler = scheduler();
     let context = ContextParams {
         type_k: KvType::F16,

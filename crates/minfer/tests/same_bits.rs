@@ -1,11 +1,11 @@
-//! The same bits whatever the threads, the prefill chunk, fusion, the way (prefill or decode) and
-//! the instruction set. Runs on aarch64 as well.
+//! The same bits whatever the threads, the prefill chunk, fusion, the way (prefill or decode), the
+//! sequences a batch holds and the instruction set. Runs on aarch64 as well.
 
 mod tiny;
 
 use std::sync::Arc;
 
-use minfer::engine::{EngineOptions, Generate, Model};
+use minfer::engine::{EngineOptions, Generate, Measure, Model};
 use minfer::graph::KvType;
 use minfer::lanes::Isa;
 use minfer::numeric::GgmlType;
@@ -180,4 +180,42 @@ fn same_bits_qwen2_yarn() {
 #[test]
 fn same_bits_qwen3() {
     let _ = check("qwen3", KvType::F16);
+}
+
+/// Eight sequences decoded in one batch, from a depth that crosses a segment, each against itself alone.
+fn check_batch(name: &str, model: &Arc<Model>) {
+    let measure = Measure {
+        n_seqs: 8,
+        depth: 250,
+        n_gen: 9,
+        logits: true,
+        ..Measure::default()
+    };
+    let n_vocab = model.hparams().n_vocab;
+    let tokens = |seq| (0..measure.positions()).map(move |p| Measure::token(seq, p, n_vocab));
+    let alone = tiny::engine(model, &ways().remove(0).options);
+    let want: Vec<Vec<f32>> = (0..8)
+        .map(|seq| tiny::logits_on(&alone, &tokens(seq).collect::<Vec<_>>(), false))
+        .collect();
+    assert_ne!(want[0], want[1], "the sequences differ");
+    for mut way in ways() {
+        way.options.n_seqs = 8;
+        let engine = tiny::engine(model, &way.options);
+        let (_, together) = tiny::measure(&engine, measure.clone());
+        let bits = |rows: &[Vec<f32>]| -> Vec<u32> {
+            rows.iter().flatten().map(|x| x.to_bits()).collect()
+        };
+        assert!(
+            bits(&together) == bits(&want),
+            "{name}, {}: other logits in a batch of 8",
+            way.name
+        );
+    }
+}
+
+#[test]
+fn same_bits_alone_and_in_a_batch_of_eight() {
+    check_batch("gemma3", &tiny::model("gemma3"));
+    let types = [GgmlType::Q4_1, GgmlType::Q8_0, GgmlType::F16];
+    check_batch("llama, mixed formats", &tiny::quantized("llama", &types));
 }

@@ -81,7 +81,7 @@ fn listen(events: EventStream, show: bool) -> Result<Answer, Failure> {
                 return Ok(Answer { ids, text, done });
             }
             Event::Error(e) => return Err(e.into()),
-            Event::Prompt { .. } | Event::Logits { .. } => {}
+            Event::Prompt { .. } | Event::Logits { .. } | Event::Measured(_) => {}
         }
     }
     Err(Failure::Error(

@@ -45,7 +45,11 @@ fn llama_cpp_4967_a_prompt_longer_than_the_context_is_refused_on_every_way_in() 
     let few = ["logits", &model, "--ids", "1,2,3", "--json", "--n-ctx", "2"];
     run(few).refused(1, &["3 tokens", "context 2"]);
     run(["bench", &model, "-p", "600"]).refused(1, &["600 tokens", "512"]);
-    run(["bench", &model, "-p", "1", "-n", "512"]).refused(1, &["513 tokens", "512"]);
+    run(["bench", &model, "-p", "1", "-n", "513"]).refused(1, &["tg513", "513 tokens", "512"]);
+    run([
+        "bench", &model, "-p", "1", "-n", "2", "-d", "0,511", "-b", "1,8",
+    ])
+    .refused(1, &["tg2 @ d511", "513 tokens", "512"]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn deltas(variant: &Variant, stop: &str, n_predict: usize) -> (Vec<String>, Fini
             Event::Token { text, .. } => tokens.push(text),
             Event::Done(done) => return (tokens, done.reason, done.text),
             Event::Error(e) => panic!("{e}"),
-            Event::Prompt { .. } | Event::Logits { .. } => {}
+            _ => {}
         }
     }
     panic!("no end");

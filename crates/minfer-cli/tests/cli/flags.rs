@@ -84,6 +84,15 @@ fn other_commands_refuse_their_bad_flags() {
     for (args, needle) in [
         (&["bench", &model, "-r", "0"][..], "--repetitions"),
         (&["bench", &model, "-t", "1,0"], "--threads"),
+        (&["bench", &model, "-b", "1,0"], "'0' for '--batch"),
+        (&["bench", &model, "-b", "257"], "from 1 to 256"),
+        (&["bench", &model, "-d", "-1"], "--n-depth"),
+        (&["bench", &model, "-d", "0,,1"], "--n-depth"),
+        (&["bench", &model, "--n-batch", "0"], "--n-batch"),
+        (
+            &["bench", &model, "--cache-type-k", "f16,q3"],
+            "f32 and f16",
+        ),
         (
             &["bench", &model, "-p", "0", "-n", "0"],
             "nothing to measure",

@@ -2,6 +2,7 @@
 //! Tests that come from a public bug report are named after it.
 
 mod answers;
+mod bench;
 mod context;
 mod ends;
 mod events;

@@ -1,66 +1,9 @@
-//! `bench`, `tokenize`, `graph`, `list`: the shapes of what they print.
+//! `tokenize`, `graph`, `list`: the shapes of what they print.
 
 use serde_json::{Value, json};
 
 use crate::models::{Model, tiny};
 use crate::process::{finish, minfer, run, run_with_stdin, spawn};
-
-#[test]
-fn bench_has_llama_benchs_fields_in_every_format() {
-    let model = tiny("llama");
-    let bench = |format: &str| {
-        let args = [
-            "bench", &model, "-p", "16,8", "-n", "4", "-t", "1,2", "-r", "3", "-o", format,
-        ];
-        run(args)
-    };
-    let rows: Value = bench("json").json();
-    let number = |r: &Value, key: &str| r[key].as_f64().unwrap_or_else(|| panic!("{key}: {r}"));
-    let tests: Vec<_> = rows
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| ["n_threads", "n_prompt", "n_gen"].map(|k| number(r, k) as u32))
-        .collect();
-    let of = |t| [[t, 16, 0], [t, 8, 0], [t, 0, 4]];
-    assert_eq!(tests, [of(1), of(2)].concat());
-    for r in rows.as_array().unwrap() {
-        let samples: Vec<f64> = r["samples_ts"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|x| x.as_f64().unwrap())
-            .collect();
-        assert!(samples.len() == 3 && samples.iter().all(|x| *x > 0.0));
-        let mean = samples.iter().sum::<f64>() / 3.0;
-        let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0;
-        let mut sorted = samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        let near = |key, x: f64| assert!((number(r, key) - x).abs() <= 1e-9 * mean, "{key} {r}");
-        near("avg_ts", mean);
-        near("stddev_ts", variance.sqrt());
-        near("median_ts", sorted[1]);
-        assert_eq!(r["model_filename"], "llama.gguf");
-    }
-    let csv = bench("csv");
-    let lines: Vec<Vec<&str>> = csv.ok().lines().map(|l| l.split(',').collect()).collect();
-    for name in [
-        "n_prompt",
-        "n_gen",
-        "n_threads",
-        "avg_ts",
-        "stddev_ts",
-        "median_ts",
-    ] {
-        assert!(lines[0].contains(&name), "{name}");
-    }
-    assert!(lines.len() == 7 && lines.iter().all(|l| l.len() == lines[0].len()));
-    let md = bench("md");
-    for cell in ["| pp16 |", "| pp8 |", "| tg4 |", "| llama.gguf |", " ± "] {
-        assert!(md.ok().contains(cell), "{cell}");
-    }
-    assert_eq!(md.ok().lines().count(), 8);
-}
 
 #[test]
 fn tokenize_takes_its_text_from_an_argument_a_file_or_stdin() {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use super::batch::{Batch, Pools};
+use super::measure::Lane;
 use super::model::Model;
 use super::options::EngineOptions;
 use super::sequence::{Next, Sequence};
 use crate::Error;
 use crate::backend;
 use crate::graph::{
-    BatchInputs, ContextParams, GraphKind, GraphParams, PAGE, Scheduler, SchedulerOptions,
-    capacity_class,
+    ContextParams, GraphKind, GraphParams, PAGE, Scheduler, SchedulerOptions, capacity_class,
 };
-use crate::kv::PagePool;
 
 /// Most logits a step may leave behind, in values: 64 MB of f32.
 const MAX_LOGITS: usize = 1 << 24;
@@ -19,25 +19,16 @@ const MAX_LOGITS: usize = 1 << 24;
 /// What the engine's thread owns.
 pub(super) struct Core {
     model: Arc<Model>,
-    scheduler: Scheduler,
+    pub(super) scheduler: Scheduler,
     context: ContextParams,
-    full: PagePool,
-    windowed: PagePool,
+    pub(super) pools: Pools,
+    /// Sequences that were measured.
+    pub(super) lanes: Vec<Lane>,
     n_ctx: usize,
-    n_batch: usize,
-    batch: Batch,
-    logits: Vec<f32>,
-}
-
-/// The inputs of a step, kept so that a step allocates nothing.
-#[derive(Default)]
-struct Batch {
-    token_ids: Vec<i32>,
-    slots: Vec<i32>,
-    row_seq: Vec<i32>,
-    out_rows: Vec<i32>,
-    full: Vec<i32>,
-    windowed: Vec<i32>,
+    pub(super) n_batch: usize,
+    pub(super) batch: Batch,
+    /// One row of them.
+    pub(super) logits: Vec<f32>,
 }
 
 impl Core {
@@ -53,18 +44,23 @@ impl Core {
             options.n_threads,
             options.cpu.as_deref(),
         )?;
-        let mut scheduler = Scheduler::new(backends, SchedulerOptions::default());
+        let scheduler_options = SchedulerOptions {
+            check_rebuilds: options.check_rebuilds,
+            ..SchedulerOptions::default()
+        };
+        let mut scheduler = Scheduler::new(backends, scheduler_options);
         scheduler.load_weights(model.weights(), &mut |done, all| {
             progress(done as u64, all as u64)
         })?;
         let pages = options.n_ctx.div_ceil(PAGE);
-        let windowed = model.hparams().sliding_window.map_or(0, |_| pages);
+        let pages_full = pages * options.n_seqs;
+        let pages_windowed = model.hparams().sliding_window.map_or(0, |_| pages_full);
         let context = ContextParams {
             type_k: options.type_k,
             type_v: options.type_v,
-            pages_full: pages,
-            pages_windowed: windowed,
-            max_seqs: 1,
+            pages_full,
+            pages_windowed,
+            max_seqs: options.n_seqs,
             pages_per_seq: pages,
             fuse: options.fuse,
         };
@@ -72,11 +68,11 @@ impl Core {
         Ok(Core {
             scheduler,
             context,
-            full: PagePool::new(pages),
-            windowed: PagePool::new(windowed),
+            pools: Pools::new(pages_full, pages_windowed),
+            lanes: Vec::new(),
             n_ctx: options.n_ctx,
             n_batch: options.n_batch,
-            batch: Batch::default(),
+            batch: Batch::new(pages),
             logits: vec![0.0; n_vocab],
             model,
         })
@@ -84,6 +80,7 @@ impl Core {
 
     /// Runs one sequence to its end and gives its pages back, whatever happens.
     pub fn run(&mut self, mut seq: Sequence) {
+        self.release_lanes();
         loop {
             match self.step(&mut seq) {
                 Ok(Next::Step) => {}
@@ -94,14 +91,13 @@ impl Core {
                 }
             }
         }
-        seq.full.release(&mut self.full);
-        seq.windowed.release(&mut self.windowed);
+        seq.pages.release(&mut self.pools);
     }
 
     /// After a panic lost a sequence with its pages: all are free again.
     pub fn recover(&mut self) {
-        self.full = PagePool::new(self.full.total());
-        self.windowed = PagePool::new(self.windowed.total());
+        self.lanes.clear();
+        self.pools.reset();
     }
 
     fn step(&mut self, seq: &mut Sequence) -> Result<Next, Error> {
@@ -114,16 +110,23 @@ impl Core {
         let rows = seq.next_rows(self.n_batch.min(limit));
         let last = seq.n_past + rows == seq.tokens.len();
         let first_row = seq.n_past;
-        self.plan(seq, rows, if all { rows } else { usize::from(last) })?;
+        let (end, outs) = (first_row + rows, if all { rows } else { usize::from(last) });
+        seq.pages.reserve(&mut self.pools, end)?;
+        self.batch.clear();
+        let ids = seq.tokens[first_row..end].iter().copied();
+        self.batch.push(ids, first_row, outs, &seq.pages);
         self.forward()?;
-        seq.n_past += rows;
+        seq.n_past = end;
         if seq.prompt_progress() == Next::End {
             return Ok(Next::End);
         }
-        for out in 0..self.batch.out_rows.len() {
+        for out in 0..self.batch.out_rows().len() {
             self.scheduler.read_output(out..out + 1, &mut self.logits)?;
             let next = if seq.is_logits() {
-                seq.logits(first_row + self.batch.out_rows[out] as usize, &self.logits)?
+                seq.logits(
+                    first_row + self.batch.out_rows()[out] as usize,
+                    &self.logits,
+                )?
             } else {
                 seq.choose(&mut self.logits, self.model.tokenizer(), self.n_ctx)?
             };
@@ -134,52 +137,16 @@ impl Core {
         Ok(Next::Step)
     }
 
-    /// Fills the inputs: the next `rows` tokens of the sequence, the last `outs` of them asked for.
-    fn plan(&mut self, seq: &mut Sequence, rows: usize, outs: usize) -> Result<(), Error> {
-        let end = seq.n_past + rows;
-        seq.full.reserve(&mut self.full, end)?;
-        if self.windowed.total() > 0 {
-            seq.windowed.reserve(&mut self.windowed, end)?;
-        }
-        let b = &mut self.batch;
-        let fill = |to: &mut Vec<i32>, from: &mut dyn Iterator<Item = i32>| {
-            to.clear();
-            to.extend(from);
-        };
-        fill(
-            &mut b.token_ids,
-            &mut seq.tokens[seq.n_past..end].iter().map(|t| *t as i32),
-        );
-        fill(&mut b.slots, &mut (seq.n_past as i32..end as i32));
-        fill(&mut b.row_seq, &mut std::iter::repeat_n(0, rows));
-        fill(&mut b.out_rows, &mut ((rows - outs) as i32..rows as i32));
-        let table = |to: &mut Vec<i32>, pages: &[i32]| {
-            to.clear();
-            to.extend_from_slice(pages);
-            to.resize(self.context.pages_per_seq, 0);
-        };
-        table(&mut b.full, seq.full.pages());
-        table(&mut b.windowed, seq.windowed.pages());
-        Ok(())
-    }
-
-    fn forward(&mut self) -> Result<(), Error> {
-        let b = &self.batch;
+    /// Runs the batch.
+    pub(super) fn forward(&mut self) -> Result<(), Error> {
+        let inputs = self.batch.inputs();
+        let counts = inputs.counts();
         let params = GraphParams {
-            n_tokens: capacity_class(b.token_ids.len()),
-            n_out: capacity_class(b.out_rows.len()),
+            n_tokens: capacity_class(counts.tokens),
+            n_out: capacity_class(counts.out),
             kind: GraphKind::Logits,
             context: self.context,
             weights_version: 0,
-        };
-        let inputs = BatchInputs {
-            token_ids: &b.token_ids,
-            positions: &b.slots, // the same until a context is shifted
-            slots: &b.slots,
-            row_seq: &b.row_seq,
-            out_rows: &b.out_rows,
-            page_table_full: &b.full,
-            page_table_windowed: &b.windowed,
         };
         let arch = self.model.arch();
         self.scheduler

@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::thread::JoinHandle;
 
 use super::core::Core;
-use super::request::{Event, Request};
-use super::sequence::Sequence;
+use super::measure::Measure;
+use super::request::{Event, Request, Task};
+use super::sequence::{Sequence, Wanted};
 use super::{EngineError, EngineOptions, Model};
 use crate::Error;
 
@@ -77,6 +78,9 @@ impl Engine {
     }
 
     fn check(&self, request: &Request) -> Result<(), EngineError> {
+        if let Task::Measure(m) = &request.task {
+            return self.check_measure(m);
+        }
         let (prompt, n_ctx) = (request.prompt.len(), self.options.n_ctx);
         let h = self.model.hparams();
         if prompt == 0 {
@@ -97,6 +101,31 @@ impl Engine {
             None => Ok(()),
         }
     }
+
+    fn check_measure(&self, m: &Measure) -> Result<(), EngineError> {
+        let within = |name, value, max| match (1..=max).contains(&value) {
+            true => Ok(()),
+            false => Err(EngineError::OptionOutOfRange {
+                name,
+                value,
+                min: 1,
+                max,
+            }),
+        };
+        within("n_seqs", m.n_seqs, self.options.n_seqs)?;
+        within("repetitions", m.repetitions, usize::MAX)?;
+        let (depth, n_ctx) = (m.depth, self.options.n_ctx);
+        let tokens = m.n_prompt.saturating_add(m.n_gen);
+        within("n_prompt + n_gen", tokens, usize::MAX)?;
+        match depth.saturating_add(tokens) > n_ctx {
+            true => Err(EngineError::MeasureTooLong {
+                depth,
+                tokens,
+                n_ctx,
+            }),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Drop for Engine {
@@ -113,7 +142,13 @@ fn serve(mut core: Core, model: &Model, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         let events = job.events.clone();
         let run = AssertUnwindSafe(|| {
-            match Sequence::new(job.request, job.events.clone(), model.tokenizer()) {
+            let wanted = match job.request.task {
+                Task::Measure(m) => return core.measure(&m, &job.events),
+                Task::Generate(answer) => Wanted::Answer(answer),
+                Task::Logits { all } => Wanted::Logits { all },
+            };
+            let prompt = job.request.prompt;
+            match Sequence::new(prompt, wanted, job.events.clone(), model.tokenizer()) {
                 Ok(seq) => core.run(seq),
                 Err(e) => drop(job.events.send(Event::Error(e))),
             }

@@ -4,19 +4,24 @@
 //! [`Request`] goes in, a stream of [`Event`]s comes out; dropping the stream cancels the request
 //! within one step. One sequence runs at a time for now; the others wait in a bounded queue.
 
+mod batch;
 mod core;
 mod handle;
+mod measure;
 mod model;
 mod options;
 mod request;
 #[cfg(test)]
 mod schedule_tests;
 mod sequence;
+mod work;
 
 pub use handle::{Engine, EventStream};
+pub use measure::{Measure, Measured};
 pub use model::Model;
-pub use options::{EngineOptions, default_n_ctx};
+pub use options::{EngineOptions, MAX_SEQS, default_n_ctx};
 pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
+pub use work::Work;
 
 /// Why a request or an engine is refused.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +35,18 @@ pub enum EngineError {
         n_ctx: usize,
         /// Positions that the model was trained for.
         limit: usize,
+    },
+    /// A measurement needs more positions than a sequence has.
+    #[error(
+        "{depth} tokens of depth and {tokens} measured ones are {}, the context has {n_ctx}", depth + tokens
+    )]
+    MeasureTooLong {
+        /// Tokens before the clock starts.
+        depth: usize,
+        /// Tokens after that.
+        tokens: usize,
+        /// Positions of the context.
+        n_ctx: usize,
     },
     /// The prompt has no token.
     #[error("the prompt is empty: there is nothing to continue")]

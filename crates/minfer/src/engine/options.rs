@@ -3,11 +3,17 @@
 use super::{EngineError, Model};
 use crate::graph::KvType;
 
+/// The most sequences of a batch.
+pub const MAX_SEQS: usize = 256;
+
 /// Options of an [`super::Engine`].
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Positions a sequence can have; fixed for the engine's life.
     pub n_ctx: usize,
+    /// Sequences a batch can hold; each has `n_ctx` positions of its own. More than one are planned
+    /// together only by a [`super::Measure`], yet.
+    pub n_seqs: usize,
     /// Most prompt tokens in one step.
     pub n_batch: usize,
     /// Threads; `None`: one for each CPU this process may use.
@@ -23,12 +29,15 @@ pub struct EngineOptions {
     pub fuse: bool,
     /// Backends to use, by name in any order; `None`: all there are.
     pub backends: Option<Vec<String>>,
+    /// Build the graph again at every reuse and compare: on in debug builds, off elsewhere.
+    pub check_rebuilds: bool,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
             n_ctx: 4096,
+            n_seqs: 1,
             n_batch: 512,
             n_threads: None,
             cpu: None,
@@ -36,6 +45,7 @@ impl Default for EngineOptions {
             type_v: KvType::F16,
             fuse: true,
             backends: None,
+            check_rebuilds: cfg!(debug_assertions),
         }
     }
 }
@@ -54,6 +64,7 @@ impl EngineOptions {
             }),
         };
         within("n_ctx", self.n_ctx, limit)?;
+        within("n_seqs", self.n_seqs, MAX_SEQS)?;
         within("n_batch", self.n_batch, 1 << 16)
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::measure::{Measure, Measured};
 use crate::Error;
 use crate::sampling::SamplerParams;
 
 /// One piece of work: a prompt and what to do with it.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Token ids, as the tokenizer made them; nothing is added.
+    /// Token ids, as the tokenizer made them; nothing is added. Not used by a measurement.
     pub prompt: Vec<u32>,
     /// What is wanted.
     pub task: Task,
@@ -24,6 +25,8 @@ pub enum Task {
         /// After each one.
         all: bool,
     },
+    /// How long forward passes take; dropping the stream ends it after the repetition under way.
+    Measure(Measure),
 }
 
 /// How to continue a prompt.
@@ -78,6 +81,8 @@ pub enum Event {
         /// One a vocabulary entry.
         values: Vec<f32>,
     },
+    /// One repetition of a measurement.
+    Measured(Measured),
     /// The end.
     Done(Done),
     /// The end, with a failure.

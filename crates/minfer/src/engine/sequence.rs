@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use super::request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
+use super::batch::Pages;
+use super::request::{Done, Event, FinishReason, Generate, Timings};
 use crate::Error;
-use crate::kv::PageList;
 use crate::sampling::{Sampler, SamplingError, StopMatcher};
 use crate::tokenizer::{Decoder, Tokenizer};
 
@@ -19,16 +19,44 @@ struct Answer {
     count: usize,
 }
 
+impl Answer {
+    fn new(
+        params: Generate,
+        prompt: &[u32],
+        tokenizer: &Arc<Tokenizer>,
+    ) -> Result<Answer, SamplingError> {
+        let sampler = Sampler::new(params.sampling.clone(), tokenizer.n_vocab())?;
+        let mut sampler = sampler.with_choice(u64::from(params.choice));
+        prompt.iter().for_each(|t| sampler.accept(*t));
+        Ok(Answer {
+            sampler,
+            stop: StopMatcher::new(params.stop.clone()),
+            decoder: Decoder::new(tokenizer.clone(), false),
+            count: 0,
+            params,
+        })
+    }
+}
+
+/// What a sequence is run for.
+pub(super) enum Wanted {
+    /// The text that continues it.
+    Answer(Generate),
+    /// Its logits, after each token or the last.
+    Logits {
+        /// After each one.
+        all: bool,
+    },
+}
+
 /// A request under way.
 pub(super) struct Sequence {
     /// Prompt, then answer.
     pub tokens: Vec<u32>,
     /// How many of them are in the KV.
     pub n_past: usize,
-    /// Pages of full layers.
-    pub full: PageList,
-    /// Pages of windowed layers.
-    pub windowed: PageList,
+    /// Where its KV lies.
+    pub pages: Pages,
     prompt_n: usize,
     /// `None` for a request for logits.
     answer: Option<Answer>,
@@ -48,38 +76,22 @@ pub(super) enum Next {
 }
 
 impl Sequence {
-    /// Takes a checked request in.
+    /// Takes the prompt of a checked request in: to continue it, or for its logits.
     pub fn new(
-        request: Request,
+        prompt: Vec<u32>,
+        wanted: Wanted,
         events: Sender<Event>,
         tokenizer: &Arc<Tokenizer>,
     ) -> Result<Sequence, Error> {
-        let (answer, all_logits) = match request.task {
-            Task::Logits { all } => (None, all),
-            Task::Generate(params) => {
-                let sampler = Sampler::new(params.sampling.clone(), tokenizer.n_vocab())?;
-                let mut sampler = sampler.with_choice(u64::from(params.choice));
-                request.prompt.iter().for_each(|t| sampler.accept(*t));
-                let stop = StopMatcher::new(params.stop.clone());
-                let decoder = Decoder::new(tokenizer.clone(), false);
-                (
-                    Some(Answer {
-                        params,
-                        sampler,
-                        stop,
-                        decoder,
-                        count: 0,
-                    }),
-                    false,
-                )
-            }
+        let (answer, all_logits) = match wanted {
+            Wanted::Logits { all } => (None, all),
+            Wanted::Answer(params) => (Some(Answer::new(params, &prompt, tokenizer)?), false),
         };
         Ok(Sequence {
-            prompt_n: request.prompt.len(),
-            tokens: request.prompt,
+            prompt_n: prompt.len(),
+            tokens: prompt,
             n_past: 0,
-            full: PageList::default(),
-            windowed: PageList::default(),
+            pages: Pages::default(),
             answer,
             all_logits,
             events,

@@ -116,6 +116,39 @@ impl Counts {
     }
 }
 
+/// What a backend has counted since its start; 0 where it has no such thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Times that all threads waited for each other.
+    pub barriers: u64,
+    /// Times that a thread gave its CPU back while it waited.
+    pub parks: u64,
+    /// Pieces of work that a thread took from another one's share.
+    pub steals: u64,
+}
+
+impl Counters {
+    /// What was counted since `earlier`.
+    pub fn since(self, earlier: Counters) -> Counters {
+        Counters {
+            barriers: self.barriers - earlier.barriers,
+            parks: self.parks - earlier.parks,
+            steals: self.steals - earlier.steals,
+        }
+    }
+}
+
+impl std::ops::Add for Counters {
+    type Output = Counters;
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            barriers: self.barriers + other.barriers,
+            parks: self.parks + other.parks,
+            steals: self.steals + other.steals,
+        }
+    }
+}
+
 /// Consecutive nodes of one backend, with everything resolved.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
@@ -185,4 +218,8 @@ pub trait Backend: Send {
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError>;
     /// Waits until everything started is done.
     fn synchronize(&mut self) -> Result<(), BackendError>;
+    /// What it has counted.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
 }

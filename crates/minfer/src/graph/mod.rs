@@ -25,7 +25,8 @@ mod weights;
 pub use alloc::{BackendPlan, KvRegion, Plan, PlannedPlace, Slot, plan, size_class};
 pub use assign::assign;
 pub use backend::{
-    Backend, BackendError, BackendId, BufferId, Counts, FusedKind, KvShape, NodeRange, Place, Run,
+    Backend, BackendError, BackendId, BufferId, Counters, Counts, FusedKind, KvShape, NodeRange,
+    Place, Run,
 };
 pub use builder::Builder;
 pub use error::GraphError;

@@ -4,8 +4,8 @@ use super::cache::{Budget, Compiled, GraphCache};
 use super::execute::{self, Observer, Scratch};
 use super::inputs::BatchInputs;
 use super::{
-    Backend, BackendError, Counts, Graph, GraphError, GraphParams, Weight, WeightId, WeightSet,
-    WeightUse, assign, fuse, plan, split,
+    Backend, BackendError, Counters, Counts, Graph, GraphError, GraphParams, Weight, WeightId,
+    WeightSet, WeightUse, assign, fuse, plan, split,
 };
 
 /// How a scheduler is set up.
@@ -210,6 +210,12 @@ impl Scheduler {
             kv,
             buffers,
         }
+    }
+
+    /// What all backends have counted since their start.
+    pub fn counters(&self) -> Counters {
+        let counted = self.backends.iter().map(|b| b.counters());
+        counted.fold(Counters::default(), |a, b| a + b)
     }
 
     /// Graphs kept at the moment.

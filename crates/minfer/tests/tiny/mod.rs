@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use minfer::engine::{Done, Engine, EngineOptions, Event, Generate, Model, Request, Task};
+use minfer::engine::{
+    Done, Engine, EngineOptions, Event, Generate, Measure, Measured, Model, Request, Task,
+};
 use minfer::gguf::{GgufFile, GgufWriter};
 use minfer::graph::KvType;
 use minfer::numeric::{GgmlType, encode_row};
@@ -113,6 +115,26 @@ pub fn logits_on(engine: &Engine, prompt: &[u32], all: bool) -> Vec<f32> {
         }
     }
     out
+}
+
+/// A measurement's repetitions, and each sequence's last logits if it says them.
+pub fn measure(engine: &Engine, measure: Measure) -> (Vec<Measured>, Vec<Vec<f32>>) {
+    let (mut repetitions, mut logits) = (Vec::new(), Vec::new());
+    let (prompt, task) = (Vec::new(), Task::Measure(measure));
+    let request = Request { prompt, task };
+    for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {
+        match event {
+            Event::Measured(m) => repetitions.push(m),
+            Event::Logits { row, values } => {
+                assert_eq!(row, logits.len());
+                logits.push(values);
+            }
+            Event::Done(_) => return (repetitions, logits),
+            Event::Error(e) => panic!("{e}"),
+            _ => {}
+        }
+    }
+    panic!("the stream ended without an end")
 }
 
 /// Generated ids, text and how it ended.

@@ -15,6 +15,7 @@ mod matmul;
 mod op_tests;
 pub mod pack;
 mod plan;
+pub mod roofline;
 pub mod rows;
 mod scratch;
 pub mod threads;
@@ -24,7 +25,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::graph::{
-    Backend, BackendError, BufferId, FusedKind, KvShape, Node, NodeRange, Op, Run, Weight, WeightId,
+    Backend, BackendError, BufferId, Counters, FusedKind, KvShape, Node, NodeRange, Op, Run,
+    Weight, WeightId,
 };
 use crate::lanes::{LANES, Machine, MachineError};
 
@@ -50,9 +52,15 @@ pub enum CpuError {
     /// The instruction set asked for is unknown, or this CPU lacks it.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// The threads could not be started.
+    /// The threads could not be started, or failed.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
+    /// There is no memory to measure the reading of.
+    #[error("cannot allocate {bytes} bytes to measure how fast memory is read")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
 }
 
 /// The CPU as a backend.
@@ -75,13 +83,7 @@ impl CpuBackend {
     /// With so many threads (`None`: one for each CPU this process may use), on the machine of this
     /// name (`None`: the one that `MINFER_CPU` names, or the fastest there is).
     pub fn new(n_threads: Option<usize>, machine: Option<&str>) -> Result<CpuBackend, CpuError> {
-        let machine = match (machine, std::env::var_os(CPU_VARIABLE)) {
-            (Some(name), _) => Machine::from_name(name)?,
-            (None, Some(name)) => {
-                Machine::from_name(&name.to_string_lossy()).map_err(CpuError::Variable)?
-            }
-            (None, None) => Machine::detect(),
-        };
+        let machine = machine_of(machine)?;
         CpuBackend::with_machine(machine, n_threads.unwrap_or_else(available_cpus))
     }
 
@@ -135,6 +137,17 @@ impl CpuBackend {
             _ => Err(fault(format!("buffer {} does not exist", id.0))),
         }
     }
+}
+
+/// The machine of this name; without one that which `MINFER_CPU` names, or the fastest there is.
+pub fn machine_of(name: Option<&str>) -> Result<Machine, CpuError> {
+    Ok(match (name, std::env::var_os(CPU_VARIABLE)) {
+        (Some(name), _) => Machine::from_name(name)?,
+        (None, Some(name)) => {
+            Machine::from_name(&name.to_string_lossy()).map_err(CpuError::Variable)?
+        }
+        (None, None) => Machine::detect(),
+    })
 }
 
 /// A failure of the backend itself.
@@ -295,5 +308,14 @@ impl Backend for CpuBackend {
 
     fn synchronize(&mut self) -> Result<(), BackendError> {
         Ok(()) // `execute` returns when all is done
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.pool.stats();
+        Counters {
+            barriers: stats.barriers,
+            parks: stats.parks,
+            steals: stats.steals,
+        }
     }
 }
