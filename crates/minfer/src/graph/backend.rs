@@ -214,6 +214,24 @@ pub trait Backend: Send {
     /// Copies bytes out, from a byte offset.
     fn read(&mut self, buffer: BufferId, offset: usize, out: &mut [u8])
     -> Result<(), BackendError>;
+    /// Copies f32 values out, from element `first` of the buffer.
+    fn read_f32(
+        &mut self,
+        buffer: BufferId,
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<(), BackendError> {
+        let mut bytes = [0; 4096];
+        for (i, part) in out.chunks_mut(bytes.len() / 4).enumerate() {
+            let at = 4 * first + bytes.len() * i;
+            let bytes = &mut bytes[..4 * part.len()];
+            self.read(buffer, at, bytes)?;
+            for (value, b) in part.iter_mut().zip(bytes.chunks_exact(4)) {
+                *value = f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+            }
+        }
+        Ok(())
+    }
     /// Executes the nodes of a run in order.
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError>;
     /// Waits until everything started is done.

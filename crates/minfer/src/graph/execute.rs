@@ -195,7 +195,6 @@ pub(super) fn read_output(
     rows: std::ops::Range<usize>,
     counts: Counts,
     out: &mut [f32],
-    scratch: &mut Scratch,
 ) -> Result<(), GraphError> {
     let id = compiled.graph.outputs[0];
     let node = compiled.graph.node(id);
@@ -217,9 +216,13 @@ pub(super) fn read_output(
     let b = node.backend.expect("assigned before running");
     let place = compiled.places[b.0 as usize][id.index()].expect("outputs have places");
     let home = backend(backends, b);
-    read_rows(home, place, rows, node.shape.cols, &mut scratch.bytes)?;
-    for (value, w) in out.iter_mut().zip(scratch.bytes.chunks_exact(4)) {
-        *value = f32::from_ne_bytes([w[0], w[1], w[2], w[3]]);
+    let first = |row: usize| place.offset + row * place.stride;
+    if place.stride == node.shape.cols || rows.len() == 1 {
+        home.read_f32(place.buffer, first(rows.start), out)?;
+        return Ok(());
+    }
+    for (row, out) in rows.zip(out.chunks_exact_mut(node.shape.cols.max(1))) {
+        home.read_f32(place.buffer, first(row), out)?;
     }
     Ok(())
 }

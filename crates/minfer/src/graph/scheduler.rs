@@ -192,14 +192,7 @@ impl Scheduler {
             return Err(GraphError::Output("no forward pass has finished".into()));
         };
         let compiled = self.cache.at(at);
-        execute::read_output(
-            compiled,
-            &mut self.backends,
-            rows,
-            counts,
-            out,
-            &mut self.scratch,
-        )
+        execute::read_output(compiled, &mut self.backends, rows, counts, out)
     }
 
     /// Bytes in use.

@@ -273,9 +273,13 @@ fn cut(args: &AttnArgs<'_>, rows: usize, tiles: &mut Vec<Tile>) {
     }
 }
 
-/// At most how many f32 the partial results of the run's attention nodes take.
-pub(super) fn shared_floats(run: &Run<'_>, threads: usize, slots: &[i32]) -> usize {
-    let segments = slots.iter().max().map_or(0, |s| *s as usize / SEGMENT + 1);
+/// How many segments rows with these slots see at most.
+pub(super) fn segments(slots: &[i32]) -> usize {
+    slots.iter().max().map_or(0, |s| *s as usize / SEGMENT + 1)
+}
+
+/// At most how many f32 the partial results of the run's attention nodes take, of so many segments.
+pub(super) fn shared_floats(run: &Run<'_>, threads: usize, segments: usize) -> usize {
     let needs = run.iter().map(|(_, node)| match &node.op {
         Op::Attention(a) => floats_of(a, run.counts, threads, segments),
         _ => 0,

@@ -159,9 +159,14 @@ impl<'a> Region<'a> {
 
     fn rope_table(&self, t: &RopeTable, positions: Rows, out: Rows, w: &Worker<'_>) {
         let freqs = self.weights.freqs(t);
-        for r in w.range(out.rows) {
-            // SAFETY: positions are inputs; this thread alone writes row r.
-            unsafe { freqs.fill_row(positions.row_i32(r)[0], out.row_mut(r)) };
+        let half = freqs.freqs.len();
+        // By channel pair: a decode has one row, and an angle takes a while.
+        for item in w.range(out.rows * half) {
+            let (r, i) = (item / half, item % half);
+            // SAFETY: positions are inputs.
+            let (cos, sin) = freqs.angle(unsafe { positions.row_i32(r)[0] }, i);
+            // SAFETY: both lie in row r; this thread alone writes them.
+            unsafe { (*out.at(r, i), *out.at(r, half + i)) = (cos, sin) };
         }
     }
 

@@ -17,6 +17,13 @@ use super::threads::Worker;
 
 /// Pieces of a thread's share of the strips: few enough that each is a long stream.
 const PIECES: usize = 8;
+/// Up to so many columns every machine multiplies strips one by one.
+const SINGLE_STRIPS: usize = 8;
+/// Sizes of pieces that are tried for one that shares well.
+const TRIED_GRAINS: usize = 8;
+
+/// Up to so many rows every thread computes the norm's scales for itself: cheaper than a barrier.
+const OWN_SCALES: usize = 8;
 
 /// Whether a product, as it stands, has a kernel: all parts take one kind of activations, and a
 /// gated unit adds no biases.
@@ -84,17 +91,17 @@ impl Region<'_> {
         if shares(x.rows) {
             let rows: RowCount = self.run.graph.node(node.srcs[0]).shape.rows;
             let tiles = self.shared.tiles(kind, rows, x.cols);
-            self.tile_together(m.norm, tiles, x, w);
+            self.tile_together(m.norm, tiles, x, w, &mut own.scales);
             self.strips(m, tiles, residual, out, w, &mut own.panels);
         } else {
             let room = own.tiles.reset(self.machine, kind, x.rows, x.cols);
             assert!(room, "the thread's tiles were reserved before the region");
-            own.scales.clear();
-            own.scales
-                .extend((0..x.rows).map(|r| self.scale_of(m.norm, x, r)));
-            let blocks = 0..own.tiles.blocks();
+            let (blocks, scales) = (
+                0..own.tiles.blocks(),
+                self.scales(m.norm, x, &mut own.scales),
+            );
             // SAFETY: the tiles are this thread's own.
-            unsafe { self.tile(m.norm, &own.tiles, x, &own.scales, blocks) };
+            unsafe { self.tile(m.norm, &own.tiles, x, scales, blocks) };
             self.strips(m, &own.tiles, residual, out, w, &mut own.panels);
         }
     }
@@ -106,26 +113,45 @@ impl Region<'_> {
     }
 
     /// Fills the shared tiles on all threads, and waits for them.
-    fn tile_together(&self, norm: Option<Norm>, tiles: &ActTiles, x: Rows, w: &Worker<'_>) {
+    fn tile_together(
+        &self,
+        norm: Option<Norm>,
+        tiles: &ActTiles,
+        x: Rows,
+        w: &Worker<'_>,
+        own: &mut Vec<f32>,
+    ) {
+        let scales = match norm {
+            Some(_) if x.rows > OWN_SCALES => self.scales_together(norm, x, w),
+            _ => self.scales(norm, x, own),
+        };
+        // SAFETY: each block is one thread's.
+        unsafe { self.tile(norm, tiles, x, scales, w.range(tiles.blocks())) };
+        w.barrier();
+    }
+
+    /// 1 / rms of each row, by this thread for itself.
+    fn scales<'o>(&self, norm: Option<Norm>, x: Rows, own: &'o mut Vec<f32>) -> &'o [f32] {
+        own.clear();
+        own.extend((0..x.rows).map(|r| self.scale_of(norm, x, r)));
+        own
+    }
+
+    /// The same by all threads, which wait for each other.
+    fn scales_together(&self, norm: Option<Norm>, x: Rows, w: &Worker<'_>) -> &[f32] {
         let (floats, len) = self.shared.floats();
         assert!(
             len >= x.rows,
             "scratch was reserved for {len} rows, not {}",
             x.rows
         );
-        if norm.is_some() {
-            for r in w.range(x.rows) {
-                // SAFETY: r is below the reserved length; this thread alone writes it.
-                unsafe { *floats.add(r) = self.scale_of(norm, x, r) };
-            }
-            w.barrier();
+        for r in w.range(x.rows) {
+            // SAFETY: r is below the reserved length; this thread alone writes it.
+            unsafe { *floats.add(r) = self.scale_of(norm, x, r) };
         }
-        // SAFETY: the first rows of the shared floats, which nobody writes now: written before the
-        // barrier, or not used.
-        let scales = unsafe { std::slice::from_raw_parts(floats, x.rows) };
-        // SAFETY: each block is one thread's.
-        unsafe { self.tile(norm, tiles, x, scales, w.range(tiles.blocks())) };
         w.barrier();
+        // SAFETY: written before the barrier, and nobody writes them before the next.
+        unsafe { std::slice::from_raw_parts(floats, x.rows) }
     }
 
     /// Writes blocks of activations.
@@ -166,7 +192,7 @@ impl Region<'_> {
         if let Some(act) = m.glu {
             let (gate, up) = (matrix(0), matrix(1));
             let n = gate.layout().strips();
-            w.for_each(n, grain(n, w), |strips| {
+            w.for_each(n, grain(n, out.rows, w.count()), |strips| {
                 // SAFETY: each strip's rows of `out` are this thread's; weights and tiles are not
                 // written in a region after their barrier.
                 unsafe { glu_strips(self.machine, gate, up, act, strips, tiles, out, panels) };
@@ -176,7 +202,7 @@ impl Region<'_> {
         let n: usize = (0..m.parts.len())
             .map(|i| matrix(i).layout().strips())
             .sum();
-        w.for_each(n, grain(n, w), |range| {
+        w.for_each(n, grain(n, out.rows, w.count()), |range| {
             let (mut first, mut column) = (0, 0);
             for (i, part) in m.parts.iter().enumerate() {
                 let matrix: &PackedMatrix = matrix(i);
@@ -201,7 +227,45 @@ impl Region<'_> {
     }
 }
 
-/// Strips a thread takes at a time: an even number, since wide kernels take two.
-fn grain(strips: usize, w: &Worker<'_>) -> usize {
-    (strips / (PIECES * w.count())).max(1).next_multiple_of(2)
+/// Strips a thread takes at a time: so many that threads whose shares are whole pieces have equal work. With
+/// many columns an even number, since wide kernels take two.
+fn grain(strips: usize, columns: usize, threads: usize) -> usize {
+    let unit = if columns <= SINGLE_STRIPS { 1 } else { 2 };
+    let largest = strips.div_ceil(PIECES * threads).next_multiple_of(unit);
+    let most = |grain: usize| grain * strips.div_ceil(grain).div_ceil(threads);
+    (0..TRIED_GRAINS)
+        .map_while(|i| largest.checked_sub(i * unit))
+        .take_while(|g| *g > 0 && 2 * *g >= largest)
+        .min_by_key(|g| most(*g))
+        .unwrap_or(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grain;
+
+    #[test]
+    fn pieces_give_threads_equal_shares() {
+        // Rows of real models' products, in strips of 16: q/k/v, output, gate and up, head.
+        for strips in [60, 36, 96, 128, 72, 56, 304, 9496, 3072, 16384] {
+            for columns in [1, 512] {
+                let g = grain(strips, columns, 2);
+                let most = g * strips.div_ceil(g).div_ceil(2);
+                assert!(columns == 1 || g % 2 == 0);
+                assert!(
+                    most as f64 <= 1.002 * (strips / 2) as f64
+                        || columns > 1 && most <= strips / 2 + 2,
+                    "{strips} strips by {g}: {most} on one thread"
+                );
+                assert!(strips.div_ceil(g) <= 4 * 8 * 2, "{strips} by {g}");
+            }
+        }
+        for strips in 1..100 {
+            for threads in 1..9 {
+                for columns in [1, 9] {
+                    assert!(grain(strips, columns, threads) > 0);
+                }
+            }
+        }
+    }
 }

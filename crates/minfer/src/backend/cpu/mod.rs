@@ -25,8 +25,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::graph::{
-    Backend, BackendError, BufferId, Counters, FusedKind, KvShape, Node, NodeRange, Op, Run,
-    Weight, WeightId,
+    Backend, BackendError, BufferId, Counters, Counts, FusedKind, KvShape, Node, NodeRange, Op,
+    Run, Weight, WeightId,
 };
 use crate::lanes::{LANES, Machine, MachineError};
 
@@ -75,6 +75,8 @@ pub struct CpuBackend {
     threads: Vec<Mutex<ThreadScratch>>,
     /// Steps of the runs seen so far, by graph, nodes, and whether token and output rows are many.
     plans: HashMap<(u64, NodeRange, (bool, bool)), Vec<Step>>,
+    /// For which pass there is room now: graph, nodes, rows, segments of attention.
+    room: Option<(u64, NodeRange, Counts, usize)>,
     /// Whether steps may do blocks of nodes at once. The bits are the same.
     merge: bool,
 }
@@ -98,6 +100,7 @@ impl CpuBackend {
             buffers: Vec::new(),
             scratch: Shared::new(n_threads),
             plans: HashMap::new(),
+            room: None,
             merge: true,
         })
     }
@@ -129,6 +132,32 @@ impl CpuBackend {
         let rows = Rows::new(buffer, place.offset, 1, run.counts.tokens, 1);
         // SAFETY: nobody writes between regions.
         unsafe { rows.dense_i32() }
+    }
+
+    /// Makes room for what a run needs beside the graph's buffers. Passes like the one before, which is
+    /// what a decode is, need the same: only attention's needs grow with the slots.
+    fn make_room(&mut self, run: &Run<'_>) -> Result<(), BackendError> {
+        let segments = attention::segments(self.slots(run));
+        let like = (run.graph.uid, run.nodes, run.counts, segments);
+        if self.room == Some(like) {
+            return Ok(());
+        }
+        self.room = None;
+        for (_, node) in run.iter() {
+            if let Op::RopeTable(table) = &node.op {
+                self.weights.prepare_freqs(table);
+            }
+        }
+        let floats = attention::shared_floats(run, self.pool.n_threads(), segments);
+        self.scratch
+            .reserve(self.machine, run, &self.weights, floats)?;
+        let needs = ThreadNeeds::of(self.machine, run, &self.weights);
+        for own in &mut self.threads {
+            let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
+            own.reserve(&needs)?;
+        }
+        self.room = Some(like);
+        Ok(())
     }
 
     fn buffer(&mut self, id: BufferId) -> Result<&mut AlignedBuffer, BackendError> {
@@ -258,20 +287,27 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn read_f32(
+        &mut self,
+        buffer: BufferId,
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<(), BackendError> {
+        let cols = out.len();
+        let from = self.buffer(buffer)?;
+        if (first + cols) * 4 > from.len() {
+            return Err(fault(format!(
+                "a read of {cols} values past the end of buffer {}",
+                buffer.0
+            )));
+        }
+        // SAFETY: nobody writes between regions.
+        out.copy_from_slice(unsafe { Rows::new(from, first, cols, 1, cols).row(0) });
+        Ok(())
+    }
+
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {
-        for (_, node) in run.iter() {
-            if let Op::RopeTable(table) = &node.op {
-                self.weights.prepare_freqs(table);
-            }
-        }
-        let floats = attention::shared_floats(run, self.pool.n_threads(), self.slots(run));
-        self.scratch
-            .reserve(self.machine, run, &self.weights, floats)?;
-        let needs = ThreadNeeds::of(self.machine, run, &self.weights);
-        for own in &mut self.threads {
-            let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
-            own.reserve(&needs)?;
-        }
+        self.make_room(run)?;
         // What shares scratch depends on the counts: few rows, or many.
         let many = (
             scratch::shares(run.counts.tokens),
@@ -303,6 +339,9 @@ impl Backend for CpuBackend {
                 region.step(step, worker, &mut own);
             }
         });
+        if done.is_err() {
+            self.scratch.after_error();
+        }
         done.map_err(|e| fault(e.to_string()))
     }
 

@@ -158,6 +158,11 @@ impl Shared {
         last
     }
 
+    /// After a region that ended in the middle.
+    pub fn after_error(&mut self) {
+        self.done.iter_mut().for_each(|d| *d.get_mut() = 0);
+    }
+
     /// Makes room for everything the run's nodes share; `floats` is what attention needs.
     pub fn reserve(
         &mut self,
@@ -166,8 +171,6 @@ impl Shared {
         weights: &Weights,
         floats: usize,
     ) -> Result<(), BackendError> {
-        // A region that ended in a panic may have left some.
-        self.done.iter_mut().for_each(|d| *d.get_mut() = 0);
         let mut most_rows = 0;
         for (_, node) in run.iter() {
             let Op::MatMul(m) = &node.op else { continue };

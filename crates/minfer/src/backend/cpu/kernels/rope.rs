@@ -85,11 +85,18 @@ impl RopeFreqs {
         let half = self.freqs.len();
         assert_eq!(out.len(), 2 * half);
         let (cos, sin) = out.split_at_mut(half);
-        for ((f, c), s) in self.freqs.iter().zip(cos).zip(sin) {
-            let (sin, cos) = elementary::sin_cos(f64::from(position) * f);
-            *c = (cos * self.magnitude) as f32;
-            *s = (sin * self.magnitude) as f32;
+        for (i, (c, s)) in cos.iter_mut().zip(sin).enumerate() {
+            (*c, *s) = self.angle(position, i);
         }
+    }
+
+    /// Cos and sin of channel pair `pair` at a position.
+    ///
+    /// # Panics
+    /// If there is no such pair.
+    pub fn angle(&self, position: i32, pair: usize) -> (f32, f32) {
+        let (sin, cos) = elementary::sin_cos(f64::from(position) * self.freqs[pair]);
+        ((cos * self.magnitude) as f32, (sin * self.magnitude) as f32)
     }
 }
 
