@@ -72,10 +72,10 @@ pub struct EngineArgs {
     /// Most prompt tokens in one step.
     #[arg(short = 'b', long, value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_batch: usize,
-    /// Format of cached keys: f32 or f16.
+    /// Format of cached keys: f32, f16 or q8_0.
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub cache_type_k: KvType,
-    /// Format of cached values: f32 or f16.
+    /// Format of cached values: f32, f16 or q8_0.
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub cache_type_v: KvType,
     /// Leave the graph's nodes unfused (to compare: the bits are the same).

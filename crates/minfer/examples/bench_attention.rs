@@ -1,8 +1,8 @@
 //! Attention on one thread: decode in GB of KV a second, prefill in Gflop a second.
 //!
-//! `cargo run --release -p minfer --example bench_attention [CONTEXT]`; `MINFER_CPU=avx2` and so on picks
-//! the machine. Decode reads f16 pages scattered over 256 MB, so that nothing stays in cache; beside it
-//! stands a plain read of the same memory.
+//! `cargo run --release -p minfer --example bench_attention [CONTEXT [TYPE_K [TYPE_V]]]` (2048, f16, K's
+//! type); `MINFER_CPU=avx2` and so on picks the machine. Decode reads pages scattered over 256 MB, so that
+//! nothing stays in cache; beside it stands a plain read of the same memory.
 
 use std::time::Instant;
 
@@ -21,12 +21,14 @@ const CHUNK: usize = 48;
 /// Regions full of numbers on huge pages (a page walk for every 4 KB would hide everything else), and a
 /// stream of random numbers.
 struct Data {
+    types: (KvType, KvType),
     k: MmapMut,
     v: MmapMut,
     seed: u64,
 }
 
-/// A region of half precision numbers between 0.5 and 1, either sign.
+/// A region of half precision numbers between 0.5 and 1, either sign; as Q8_0, of some codes and scales,
+/// as f32, of some numbers.
 fn region(seed: u64) -> MmapMut {
     let mut map = MmapMut::map_anon(REGION).expect("memory for a region");
     #[cfg(target_os = "linux")]
@@ -70,17 +72,26 @@ fn main() {
         Ok(name) => Machine::from_name(&name).expect("MINFER_CPU"),
         Err(_) => Machine::detect(),
     };
+    let kv_type = |n: usize| {
+        std::env::args()
+            .nth(n)
+            .map(|t| t.parse().expect("a KV type"))
+    };
+    let type_k = kv_type(2).unwrap_or(KvType::F16);
     let mut data = Data {
+        types: (type_k, kv_type(3).unwrap_or(type_k)),
         k: region(1),
         v: region(2),
         seed: 88172645463325252,
     };
     println!(
-        "machine {}, context {context}, one thread; plain read {:.1} GB/s",
+        "machine {}, context {context}, K {}, V {}, one thread; plain read {:.1} GB/s",
         machine.name(),
+        data.types.0.name(),
+        data.types.1.name(),
         read(&data)
     );
-    for (head_dim, group) in [(64, 3), (64, 7), (256, 4), (128, 1)] {
+    for (head_dim, group) in [(64, 3), (64, 4), (64, 7), (128, 2), (128, 6), (256, 4)] {
         let d = decode(machine, &mut data, head_dim, group, context);
         let p = prefill(machine, &mut data, head_dim, group, context);
         println!("head_dim {head_dim} group {group}: decode {d:.1} GB/s, prefill {p:.0} Gflop/s");
@@ -119,7 +130,9 @@ fn read(data: &Data) -> f64 {
 /// GB of K and V a second, every page of the regions once; sequences of `context`, one KV head.
 fn decode(machine: Machine, data: &mut Data, head_dim: usize, group: usize, context: usize) -> f64 {
     let pages_per_seq = context / PAGE;
-    let pages = REGION / (PAGE * head_dim * 2);
+    let (k, v) = data.types;
+    let (k, v) = (k.head_bytes(head_dim), v.head_bytes(head_dim));
+    let pages = REGION / k.max(v);
     let seqs = pages / pages_per_seq;
     let table = data.shuffled(pages);
     let q = vec![0.01f32; group * head_dim];
@@ -159,7 +172,7 @@ fn decode(machine: Machine, data: &mut Data, head_dim: usize, group: usize, cont
         }
         std::hint::black_box(&out);
     });
-    (part * pages_per_seq * PAGE * head_dim * 4) as f64 / s / 1e9
+    (part * pages_per_seq * (k + v)) as f64 / s / 1e9
 }
 
 /// Gflop a second of a chunk at the end of `context`, counting only what the causal mask lets through.
@@ -217,8 +230,8 @@ fn args<'a>(
         q_stride: group * head_dim,
         k: data.k.as_ptr(),
         v: data.v.as_ptr(),
-        k_type: KvType::F16,
-        v_type: KvType::F16,
+        k_type: data.types.0,
+        v_type: data.types.1,
         slots,
         row_seq,
         page_table,

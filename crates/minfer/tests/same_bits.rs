@@ -96,18 +96,18 @@ fn long_prompt() -> Vec<u32> {
 }
 
 fn check(name: &str, kv: KvType) -> Vec<u32> {
-    check_model(name, &tiny::model(name), kv)
+    check_model(name, &tiny::model(name), kv, kv)
 }
 
 /// Runs every way; returns the bits that all gave.
-fn check_model(name: &str, model: &Arc<Model>, kv: KvType) -> Vec<u32> {
+fn check_model(name: &str, model: &Arc<Model>, k: KvType, v: KvType) -> Vec<u32> {
     let mut first: Option<(Vec<u32>, Vec<u32>)> = None;
     for Way {
         name: way,
         mut options,
     } in ways()
     {
-        (options.type_k, options.type_v) = (kv, kv);
+        (options.type_k, options.type_v) = (k, v);
         let engine = tiny::engine(model, &options);
         let prompt = long_prompt();
         let task = Generate {
@@ -145,10 +145,11 @@ fn same_bits_on_every_architecture() {
     use GgmlType::{BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
     let mixed = tiny::quantized("llama", &[Q8_0, Q4_0, F16, Q5_1, Q4_1, BF16, Q5_0]);
     let seen = [
-        check_model("llama, mixed formats", &mixed, KvType::F16),
+        check_model("llama, mixed formats", &mixed, KvType::F16, KvType::F16),
         check_model(
             "qwen3, Q8_0 and F32",
             &tiny::quantized("qwen3", &[Q8_0, F32]),
+            KvType::F16,
             KvType::F16,
         ),
         check("gemma3", KvType::F16),
@@ -218,4 +219,16 @@ fn same_bits_alone_and_in_a_batch_of_eight() {
     check_batch("gemma3", &tiny::model("gemma3"));
     let types = [GgmlType::Q4_1, GgmlType::Q8_0, GgmlType::F16];
     check_batch("llama, mixed formats", &tiny::quantized("llama", &types));
+}
+
+#[test]
+fn same_bits_qwen3_q8_0_kv() {
+    let _ = check("qwen3", KvType::Q8_0);
+}
+
+#[test]
+fn same_bits_gemma3_mixed_kv() {
+    let model = tiny::model("gemma3");
+    let _ = check_model("gemma3", &model, KvType::Q8_0, KvType::F16);
+    let _ = check_model("gemma3", &model, KvType::F32, KvType::Q8_0);
 }

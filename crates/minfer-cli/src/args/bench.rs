@@ -78,7 +78,7 @@ pub struct BenchArgs {
     /// Most prompt tokens in one step (llama-bench: -ub).
     #[arg(long, visible_alias = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_batch: usize,
-    /// Formats of cached keys: f32 or f16.
+    /// Formats of cached keys: f32, f16 or q8_0.
     #[arg(
         long,
         value_name = "TYPE,…",
@@ -86,7 +86,7 @@ pub struct BenchArgs {
         default_value = "f16"
     )]
     pub cache_type_k: Vec<KvType>,
-    /// Formats of cached values: f32 or f16.
+    /// Formats of cached values: f32, f16 or q8_0.
     #[arg(
         long,
         value_name = "TYPE,…",

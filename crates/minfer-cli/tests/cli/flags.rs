@@ -36,7 +36,7 @@ fn flags_out_of_range_are_usage_errors() {
         ("--n-predict", "-2", "--n-predict"),
         ("-n", "many", "'many'"),
         ("--stop", "", "--stop"),
-        ("--cache-type-k", "q3", "f32 and f16"),
+        ("--cache-type-k", "q3", "f32, f16 and q8_0"),
         ("--cache-type-v", "", "--cache-type-v"),
         ("--backend", "gpu", "unknown backend 'gpu'"),
         ("--backend", "metal", "not in this build"),
@@ -52,6 +52,8 @@ fn what_only_the_model_can_refuse_is_an_error_of_its_user() {
     let bias = ["run", &model, "hi", "--logit-bias", "272+1"];
     run(bias).refused(1, &["--logit-bias", "272", "vocabulary of 272"]);
     run(["run", &model, "hi", "--n-ctx", "513"]).refused(1, &["n_ctx is 513", "512"]);
+    let q8 = ["run", &model, "hi", "--cache-type-v", "q8_0"];
+    run(q8).refused(1, &["value cache", "q8_0", "head_dim is 16", "f16"]);
     let nothing = ["run", &model, "", "--no-template"];
     run(nothing).refused(1, &["prompt is empty"]);
     let banned = (0..272).map(|id| format!("--logit-bias={id}=-inf"));

@@ -71,6 +71,19 @@ pub enum EngineError {
         /// The most it can be.
         max: usize,
     },
+    /// A KV format keeps blocks of channels that this model's heads are no multiple of.
+    #[error(
+        "a {part} cache of type {} keeps blocks of {} channels, and this model's head_dim is \
+         {head_dim}: use f16 or f32", ty.name(), ty.block()
+    )]
+    KvBlocks {
+        /// Of keys or of values.
+        part: &'static str,
+        /// The format asked for.
+        ty: crate::graph::KvType,
+        /// Channels of a head.
+        head_dim: usize,
+    },
     /// The queue of requests is full.
     #[error("the engine's queue is full ({waiting} requests wait): try again later")]
     QueueFull {

@@ -65,7 +65,14 @@ impl EngineOptions {
         };
         within("n_ctx", self.n_ctx, limit)?;
         within("n_seqs", self.n_seqs, MAX_SEQS)?;
-        within("n_batch", self.n_batch, 1 << 16)
+        within("n_batch", self.n_batch, 1 << 16)?;
+        let head_dim = model.hparams().head_dim;
+        for (part, ty) in [("key", self.type_k), ("value", self.type_v)] {
+            if head_dim % ty.block() != 0 {
+                return Err(EngineError::KvBlocks { part, ty, head_dim });
+            }
+        }
+        Ok(())
     }
 }
 

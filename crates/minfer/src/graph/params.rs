@@ -12,15 +12,44 @@ pub enum KvType {
     F32,
     /// 16-bit floats.
     F16,
+    /// Blocks of 32 channels: signed bytes and one 16-bit scale
+    /// ([`quantize_kv_block`](crate::numeric::quantize_kv_block)).
+    Q8_0,
 }
 
 impl KvType {
-    /// Bytes of one value.
-    pub fn bytes(self) -> usize {
+    /// All of them.
+    pub const ALL: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Q8_0];
+
+    /// Channels of a block: a head has a multiple of it.
+    pub fn block(self) -> usize {
+        match self {
+            KvType::F32 | KvType::F16 => 1,
+            KvType::Q8_0 => 32,
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
         match self {
             KvType::F32 => 4,
             KvType::F16 => 2,
+            KvType::Q8_0 => 34,
         }
+    }
+
+    /// Bytes of one head's part of a page.
+    ///
+    /// # Panics
+    /// If `head_dim` is not a multiple of [`KvType::block`].
+    pub fn head_bytes(self, head_dim: usize) -> usize {
+        assert!(
+            head_dim % self.block() == 0,
+            "{} needs a head_dim that is a multiple of {}, not {head_dim}",
+            self.name(),
+            self.block()
+        );
+        PAGE * (head_dim / self.block()) * self.block_bytes()
     }
 
     /// The name on the command line.
@@ -28,6 +57,7 @@ impl KvType {
         match self {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
+            KvType::Q8_0 => "q8_0",
         }
     }
 }
@@ -35,13 +65,9 @@ impl KvType {
 impl std::str::FromStr for KvType {
     type Err = String;
     fn from_str(s: &str) -> Result<KvType, String> {
-        match s {
-            "f32" => Ok(KvType::F32),
-            "f16" => Ok(KvType::F16),
-            _ => Err(format!(
-                "unknown KV cache type '{s}': this build has f32 and f16"
-            )),
-        }
+        let known = KvType::ALL.into_iter().find(|t| t.name() == s);
+        known
+            .ok_or_else(|| format!("unknown KV cache type '{s}': this build has f32, f16 and q8_0"))
     }
 }
 

@@ -10,6 +10,8 @@
 //!
 //! So `q` is always in `-127..=127`: the integer products of all machines rely on it.
 
+use half::f16;
+
 use super::block::blocks;
 
 /// 32 activations.
@@ -59,6 +61,14 @@ pub fn quantize_block(x: &[f32; 32]) -> ActBlock {
     }
 }
 
+/// Quantizes 32 channels of a key or a value as a Q8_0 KV region keeps them: [`quantize_block`], its
+/// scale rounded to half precision (so a scale past 65504 becomes infinite, and one that is not a
+/// number stays one). A kept value is `scale * code`, which f32 holds exactly.
+pub fn quantize_kv_block(x: &[f32; 32]) -> (f16, [i8; 32]) {
+    let block = quantize_block(x);
+    (f16::from_f32(block.d), block.q)
+}
+
 /// A row of quantized activations: one [`ActBlock`] for each 32 values.
 #[derive(Clone, Debug, Default)]
 pub struct QuantizedRow {
@@ -104,6 +114,19 @@ mod tests {
             assert!(block.d.is_nan() && block.q == [0; 32] && block.sum() == 0);
         }
         assert!(QuantizedRow::new(&[0.0; 33]).is_none());
+    }
+
+    #[test]
+    fn kept_keys_and_values_have_a_scale_of_half_precision() {
+        let mut x = [0.0; 32];
+        (x[3], x[7]) = (-12.7, 1.0);
+        let (d, q) = quantize_kv_block(&x);
+        // 0.1 in half precision is 0.0999755859375.
+        assert_eq!((d.to_f32(), q[3], q[7]), (0.099_975_586, -127, 10));
+        let (d, _) = quantize_kv_block(&[1e8; 32]);
+        assert!(d.is_infinite());
+        let (d, q) = quantize_kv_block(&[f32::NAN; 32]);
+        assert!(d.is_nan() && q == [0; 32]);
     }
 
     proptest::proptest! {

@@ -29,7 +29,7 @@ mod golden_tests;
 #[cfg(test)]
 pub(crate) mod test_rng;
 
-pub use activations::{ActBlock, QuantizedRow, quantize_block};
+pub use activations::{ActBlock, QuantizedRow, quantize_block, quantize_kv_block};
 pub use block::{QuantFormat, SmallBlock, SubBlock, for_each_sub_block};
 pub use error::NumericError;
 pub use ggml_type::GgmlType;

@@ -216,17 +216,32 @@ pub fn kv_store(region: &mut Matrix, srcs: &[&Matrix], ty: KvType) {
     };
     for r in 0..x.rows {
         let at = attention::region_row(table, seqs.index_at(r, 0), slots.index_at(r, 0));
-        for c in 0..x.cols {
-            region.data[at * region.cols + c] = round_to(ty, x.at(r, c));
-        }
+        let kept = kept(ty, x.row(r));
+        region.data[at * region.cols..][..x.cols].copy_from_slice(&kept);
     }
 }
 
-/// A value as a region of this type keeps it.
-pub fn round_to(ty: KvType, v: f64) -> f64 {
+/// Values as a region of this type keeps them: one row, or whole heads of it.
+///
+/// # Panics
+/// If they are not whole blocks of the type.
+pub fn kept(ty: KvType, row: &[f64]) -> Vec<f64> {
+    let row: Vec<f32> = row.iter().map(|v| *v as f32).collect();
     match ty {
-        KvType::F32 => f64::from(v as f32),
-        KvType::F16 => f64::from(half::f16::from_f32(v as f32)),
+        KvType::F32 => row.into_iter().map(f64::from).collect(),
+        KvType::F16 => {
+            let half = row.into_iter().map(half::f16::from_f32);
+            half.map(f64::from).collect()
+        }
+        KvType::Q8_0 => {
+            let (blocks, rest) = row.as_chunks::<32>();
+            assert!(rest.is_empty(), "{} values are no whole blocks", row.len());
+            let blocks = blocks.iter().flat_map(|block| {
+                let (d, q) = crate::numeric::quantize_kv_block(block);
+                q.map(|q| f64::from(d) * f64::from(q))
+            });
+            blocks.collect()
+        }
     }
 }
 

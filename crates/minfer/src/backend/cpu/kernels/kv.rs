@@ -2,24 +2,44 @@
 //!
 //! A region is `[page][kv head]`. A head's part of a K page is `[head_dim][32 positions]`, so that a
 //! lane is a position; of a V page `[32 positions][head_dim]`, so that a lane is a channel. Values are
-//! f32, or f16 rounded half to even. Position `slot` of a sequence lies in the page that its line of the
-//! page table names at `slot / 32`, at `slot % 32`.
+//! f32, or f16 rounded half to even, or Q8_0 ([`q8`]). Position `slot` of a sequence lies in the page
+//! that its line of the page table names at `slot / 32`, at `slot % 32`.
 
 #![allow(unsafe_op_in_unsafe_fn)] // lane methods' precondition is stated at `Lanes`
 
 use std::ops::Range;
 
+use super::matmul::codes;
 use crate::graph::{KvPart, KvShape, KvType, PAGE};
 use crate::lanes::{LANES, Machine, kernel};
 
-/// Bytes of a K or V region of this shape.
-pub fn region_bytes(shape: &KvShape) -> usize {
-    shape.pages * shape.n_head_kv * head_bytes(shape.ty, shape.head_dim)
+/// How Q8_0 regions are laid out: blocks of 32 channels of a position have one f16 scale.
+///
+/// A head's part of a K page is `[head_dim / 32]` times 32 scales, one a position, and `[8][32 positions]`
+/// words of four channels' codes, as unsigned bytes, code + 128. Of a V page: `[head_dim / 32][32
+/// positions]` scales, then `[32 positions][head_dim]` signed codes.
+pub mod q8 {
+    use crate::graph::PAGE;
+
+    /// Channels of a block.
+    pub const BLOCK: usize = 32;
+    /// Bytes before the codes of a block of a K page.
+    pub const K_CODES: usize = 2 * PAGE;
+    /// Bytes of a block of a K page.
+    pub const K_BYTES: usize = K_CODES + BLOCK * PAGE;
+
+    /// Bytes before the codes of a V page.
+    pub fn v_codes(head_dim: usize) -> usize {
+        2 * PAGE * (head_dim / BLOCK)
+    }
 }
 
-/// Bytes of one head's part of a page.
-pub fn head_bytes(ty: KvType, head_dim: usize) -> usize {
-    PAGE * head_dim * ty.bytes()
+/// Bytes of a K or V region of this shape.
+///
+/// # Panics
+/// As [`KvType::head_bytes`].
+pub fn region_bytes(shape: &KvShape) -> usize {
+    shape.pages * shape.n_head_kv * shape.ty.head_bytes(shape.head_dim)
 }
 
 /// Rows to write into one region.
@@ -31,7 +51,7 @@ pub struct StoreArgs<'a> {
     pub ty: KvType,
     /// KV heads.
     pub n_head_kv: usize,
-    /// Channels of a head: a multiple of 16.
+    /// Channels of a head: a multiple of 16, and of [`KvType::block`].
     pub head_dim: usize,
     /// Rows of f32 `[n_head_kv * head_dim]`.
     pub x: *const f32,
@@ -53,25 +73,87 @@ pub struct StoreArgs<'a> {
 ///
 /// # Safety
 /// `x` has the rows; every slot and sequence of `rows` is in the table, and its page within the region;
-/// no two rows have one place; nobody reads the region meanwhile. `head_dim` is a multiple of 16.
+/// no two rows have one place; nobody reads the region meanwhile. `head_dim` is as [`StoreArgs`] says.
 pub unsafe fn kv_store(machine: Machine, args: &StoreArgs<'_>, rows: Range<usize>) {
-    debug_assert!(args.head_dim % LANES == 0);
-    let head = head_bytes(args.ty, args.head_dim);
     for row in rows {
-        let (slot, seq) = (args.slots[row] as usize, args.row_seq[row] as usize);
-        let page = args.page_table[seq * args.pages_per_seq + slot / PAGE];
-        debug_assert!(
-            page >= 0,
-            "row {row}: slot {slot} of sequence {seq} has no page"
-        );
-        let to = args.region.add(page as usize * args.n_head_kv * head);
-        let x = args.x.add(row * args.x_stride);
-        let (n, hd, t) = (args.n_head_kv, args.head_dim, slot % PAGE);
-        match (args.part, args.ty) {
-            (KvPart::K, KvType::F16) => store_k_f16(machine, x, n, hd, t, to.cast()),
-            (KvPart::V, KvType::F16) => store_v_f16(machine, x, n, hd, t, to.cast()),
-            (KvPart::K, KvType::F32) => store_k_f32(x, n, hd, t, to.cast()),
-            (KvPart::V, KvType::F32) => store_v_f32(x, n, hd, t, to.cast()),
+        kv_store_heads(machine, args, row, 0..args.n_head_kv);
+    }
+}
+
+/// Writes some KV heads of one row. Threads may write different heads and rows of one region at once.
+///
+/// # Safety
+/// As [`kv_store`]; the heads exist.
+pub unsafe fn kv_store_heads(
+    machine: Machine,
+    args: &StoreArgs<'_>,
+    row: usize,
+    heads: Range<usize>,
+) {
+    debug_assert!(args.head_dim % LANES == 0 && heads.end <= args.n_head_kv);
+    let head = args.ty.head_bytes(args.head_dim);
+    let (slot, seq) = (args.slots[row] as usize, args.row_seq[row] as usize);
+    let page = args.page_table[seq * args.pages_per_seq + slot / PAGE];
+    debug_assert!(
+        page >= 0,
+        "row {row}: slot {slot} of sequence {seq} has no page"
+    );
+    let first = page as usize * args.n_head_kv + heads.start;
+    let to = args.region.add(first * head);
+    let x = args
+        .x
+        .add(row * args.x_stride + heads.start * args.head_dim);
+    let (n, hd, t) = (heads.len(), args.head_dim, slot % PAGE);
+    match (args.part, args.ty) {
+        (KvPart::K, KvType::F16) => store_k_f16(machine, x, n, hd, t, to.cast()),
+        (KvPart::V, KvType::F16) => store_v_f16(machine, x, n, hd, t, to.cast()),
+        (KvPart::K, KvType::F32) => store_k_f32(x, n, hd, t, to.cast()),
+        (KvPart::V, KvType::F32) => store_v_f32(x, n, hd, t, to.cast()),
+        (KvPart::K, KvType::Q8_0) => store_k_q8(machine, x, n, hd, t, to),
+        (KvPart::V, KvType::Q8_0) => store_v_q8(machine, x, n, hd, t, to),
+    }
+}
+
+kernel! {
+    /// One row into position `t` of a K page at `to`.
+    unsafe fn store_k_q8<L>(x: *const f32, heads: usize, head_dim: usize, t: usize, to: *mut u8) {
+        // Heads follow one another without a gap, and so do the blocks of a page.
+        let mut b = 0;
+        while b < heads * head_dim / q8::BLOCK {
+            let (x, to) = (x.add(b * q8::BLOCK), to.add(b * q8::K_BYTES));
+            let c = codes::<L>([L::f_load(x), L::f_load(x.add(LANES))]);
+            let mut half = [0u16; LANES];
+            L::f_store_f16(half.as_mut_ptr(), L::f_set1(c.d));
+            *to.cast::<u16>().add(t) = half[0];
+            let words = to.add(q8::K_CODES).cast::<u32>();
+            let mut g = 0;
+            while g < 8 {
+                *words.add(g * PAGE + t) = c.q[g] as u32 ^ 0x8080_8080;
+                g += 1;
+            }
+            b += 1;
+        }
+    }
+}
+
+kernel! {
+    /// One row into position `t` of a V page at `to`.
+    unsafe fn store_v_q8<L>(x: *const f32, heads: usize, head_dim: usize, t: usize, to: *mut u8) {
+        let mut h = 0;
+        while h < heads {
+            let to = to.add(h * (q8::v_codes(head_dim) + PAGE * head_dim));
+            let line = to.add(q8::v_codes(head_dim) + t * head_dim);
+            let mut b = 0;
+            while b < head_dim / q8::BLOCK {
+                let x = x.add(h * head_dim + b * q8::BLOCK);
+                let c = codes::<L>([L::f_load(x), L::f_load(x.add(LANES))]);
+                let mut half = [0u16; LANES];
+                L::f_store_f16(half.as_mut_ptr(), L::f_set1(c.d));
+                *to.cast::<u16>().add(b * PAGE + t) = half[0];
+                line.add(b * q8::BLOCK).cast::<[i32; 8]>().write_unaligned(c.q);
+                b += 1;
+            }
+            h += 1;
         }
     }
 }

@@ -7,12 +7,16 @@
 //! 1. Visible are the slots `s` with `s <= slot` and, under a window, `s > slot - window`. Segments of 256
 //!    absolute slots are taken in order; one without a visible slot is skipped.
 //! 2. In a segment, the score of a visible slot is `x * scale`, where `x` starts at +0 and goes
-//!    `fma(k[d], q[d], x)` over the channels in order.
+//!    `fma(k[d], q[d], x)` over the channels in order. Where K is kept as Q8_0, the query is quantized
+//!    too ([`quantize_block`](crate::numeric::quantize_block)), and `x` goes over the blocks of 32
+//!    channels in order: `x = fma(f32(i) * dk, dq, x)` with the exact integer sum `i` of the block's
+//!    products of codes, the key's scale `dk` and the query's `dq`.
 //! 3. `m` is the maximum of the visible scores. `p = exp(score - m)` ([`math::exp`](crate::lanes::math::exp));
 //!    other slots have `p = +0` exactly. `l`: sixteen sums, that of lane `s % 16` over the segment's
 //!    slots in order, then the horizontal tree.
 //! 4. `o[c]` starts at +0 and goes `fma(v[s][c], p[s], o[c])` over the slots in order; at the end `+ 0`
-//!    (which makes -0 into +0, so that slots with `p = 0` leave no trace).
+//!    (which makes -0 into +0, so that slots with `p = 0` leave no trace). Of a Q8_0 region `v` is code
+//!    times scale, which f32 holds exactly.
 //! 5. The first segment of a row is its running result. Each later one is merged:
 //!    `n = max(m, m')`, `a = exp(m - n)`, `b = exp(m' - n)`, `l = fma(l', b, l * a)`, `o = fma(o', b, o * a)`.
 //! 6. The result is `o * (1 / l)`.
@@ -29,18 +33,20 @@
 #![allow(unsafe_op_in_unsafe_fn)] // pointers follow the preconditions of `AttnArgs`
 
 mod phases;
+mod quantized;
 mod scratch;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::ops::Range;
 
-use super::kv::head_bytes;
 use crate::graph::{KvType, PAGE, SEGMENT};
 use crate::lanes::{LANES, Machine};
 
-use phases::{Block, Merge, Part, Scores, Softmax, Values};
+use phases::{Block, Merge, Part, Scores, Softmax};
 pub use scratch::Scratch;
+use values::Values;
 
 /// Everything that one attention operation reads.
 ///
@@ -73,7 +79,7 @@ pub struct AttnArgs<'a> {
     pub n_head: usize,
     /// KV heads.
     pub n_head_kv: usize,
-    /// Channels of a head.
+    /// Channels of a head: a multiple of both formats' [`KvType::block`].
     pub head_dim: usize,
     /// Multiplies the scores.
     pub scale: f32,
@@ -142,8 +148,11 @@ impl AttnArgs<'_> {
         self.visible(rows.start).start..self.visible(rows.end - 1).end
     }
 
-    /// A tile's query rows as `[head_dim][rows]`, row = token x group + head.
-    unsafe fn pack_q(&self, kv_head: usize, rows: &Range<usize>, out: *mut f32) {
+    /// A tile's query rows as `[head_dim][rows]`, row = token x group + head; quantized if K is.
+    unsafe fn pack_q(&self, machine: Machine, kv_head: usize, rows: &Range<usize>, out: *mut f32) {
+        if self.k_type == KvType::Q8_0 {
+            return quantized::pack_q(machine, self, kv_head, rows, out);
+        }
         let (hd, group) = (self.head_dim, self.group());
         let n = rows.len() * group;
         for r in 0..n {
@@ -163,8 +172,8 @@ impl AttnArgs<'_> {
         debug_assert!(page >= 0, "page {index} of sequence {seq} is missing");
         let at = page as usize * self.n_head_kv + kv_head;
         (
-            self.k.add(at * head_bytes(self.k_type, self.head_dim)),
-            self.v.add(at * head_bytes(self.v_type, self.head_dim)),
+            self.k.add(at * self.k_type.head_bytes(self.head_dim)),
+            self.v.add(at * self.v_type.head_bytes(self.head_dim)),
         )
     }
 
@@ -232,6 +241,13 @@ impl AttnArgs<'_> {
         match self.k_type {
             KvType::F16 => machine.run(Scores::<u16>::new(q, n_rows, head_dim, blocks, scores)),
             KvType::F32 => machine.run(Scores::<f32>::new(q, n_rows, head_dim, blocks, scores)),
+            KvType::Q8_0 => machine.run(quantized::Scores {
+                q: q.cast(),
+                rows: n_rows,
+                head_dim,
+                blocks,
+                scores,
+            }),
         }
         let columns = blocks[0].column..blocks[n - 1].column + PAGE;
         for t in 0..tokens {
@@ -248,13 +264,11 @@ impl AttnArgs<'_> {
                 part,
             });
         }
+        let (rows, o) = (n_rows, part.o);
         match self.v_type {
-            KvType::F16 => {
-                machine.run(Values::<u16>::new(scores, n_rows, head_dim, blocks, part.o))
-            }
-            KvType::F32 => {
-                machine.run(Values::<f32>::new(scores, n_rows, head_dim, blocks, part.o))
-            }
+            KvType::F16 => machine.run(Values::<u16>::new(scores, rows, head_dim, blocks, o)),
+            KvType::F32 => machine.run(Values::<f32>::new(scores, rows, head_dim, blocks, o)),
+            KvType::Q8_0 => machine.run(Values::<i8>::new(scores, rows, head_dim, blocks, o)),
         }
     }
 
@@ -299,7 +313,7 @@ pub unsafe fn segments(
 ) {
     let (n, hd) = (rows.len() * args.group(), args.head_dim);
     assert!(scratch.reserve(n, hd), "no memory for a tile");
-    args.pack_q(kv_head, &rows, scratch.q());
+    args.pack_q(machine, kv_head, &rows, scratch.q());
     let len = args.partial_len(&rows);
     for (segment, out) in segments
         .clone()
@@ -352,7 +366,7 @@ pub unsafe fn tile(
 ) {
     let (n, hd) = (rows.len() * args.group(), args.head_dim);
     assert!(scratch.reserve(n, hd), "no memory for a tile");
-    args.pack_q(kv_head, &rows, scratch.q());
+    args.pack_q(machine, kv_head, &rows, scratch.q());
     let (running, part) = scratch.parts(n, hd);
     let all = args.segments(&rows);
     for segment in all.clone() {

@@ -1,4 +1,5 @@
-//! The phases of attention in one segment, on lanes: scores, softmax, values, merge.
+//! The phases of attention in one segment, on lanes: scores, softmax, merge ([`values`](super::values)
+//! come between).
 //!
 //! Arithmetic is that of the contract in the parent module. Register tiles only decide which rows and
 //! lanes are computed side by side, never the order within one.
@@ -76,7 +77,7 @@ impl Part {
     }
 }
 
-/// Element types of KV regions.
+/// Element types of K regions of plain numbers.
 pub trait Elem: Copy {
     /// Sixteen of them as f32.
     ///
@@ -101,7 +102,7 @@ impl Elem for f32 {
 
 /// Prefetches the lines of `BYTES` bytes at `p`.
 #[inline(always)]
-unsafe fn prefetch<L: Lanes>(p: *const u8, bytes: usize) {
+pub(super) unsafe fn prefetch<L: Lanes>(p: *const u8, bytes: usize) {
     let mut i = 0;
     while i < bytes {
         L::prefetch(p.add(i));
@@ -111,7 +112,7 @@ unsafe fn prefetch<L: Lanes>(p: *const u8, bytes: usize) {
 
 /// The next rows to take of `left`, at most `most`, so that the tiles are alike.
 #[inline(always)]
-fn share(left: usize, most: usize) -> usize {
+pub(super) fn share(left: usize, most: usize) -> usize {
     left.div_ceil(left.div_ceil(most))
 }
 
@@ -145,15 +146,20 @@ impl<'a, T> Scores<'a, T> {
     }
 }
 
-/// Calls a register tile's function for `n` rows: `tile!(n, f::<L, T, _, 2>(args), 1 2 3)`.
+/// Calls a register tile's function for `n` rows and a width: `by_rows!(n, f[L, T], 2, (args), 1 2 3)`
+/// becomes `f::<L, T, ROWS, 2>(args)`.
 macro_rules! by_rows {
-    ($n:expr, $f:ident, $width:literal, $args:tt, $($rows:literal)*) => {
+    (@ $f:ident [$($ty:ident),*] $rows:literal $width:literal $args:tt) => {
+        $f::<$($ty,)* $rows, $width> $args
+    };
+    ($n:expr, $f:ident $types:tt, $width:literal, $args:tt, $($rows:literal)*) => {
         match $n {
-            $($rows => $f::<L, T, $rows, $width> $args,)*
+            $($rows => by_rows!(@ $f $types $rows $width $args),)*
             _ => unreachable!("more rows than a register tile has"),
         }
     };
 }
+pub(super) use by_rows;
 
 impl<T: Elem> Kernel for Scores<'_, T> {
     type Output = ();
@@ -168,10 +174,10 @@ impl<T: Elem> Kernel for Scores<'_, T> {
                 let n;
                 if L::WIDE {
                     n = share(self.rows - r, 12);
-                    by_rows!(n, dots, 2, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6 7 8 9 10 11 12);
+                    by_rows!(n, dots[L, T], 2, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6 7 8 9 10 11 12);
                 } else {
                     n = share(self.rows - r, 6);
-                    by_rows!(n, dots, 1, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6);
+                    by_rows!(n, dots[L, T], 1, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6);
                 }
                 r += n;
             }
@@ -319,122 +325,6 @@ unsafe fn softmax<L: Lanes>(
         i += LANES;
     }
     (m, L::f_hsum(sum))
-}
-
-/// Weighted values of a tile's rows in the pages of a segment.
-pub struct Values<'a, T> {
-    weights: *const f32,
-    rows: usize,
-    head_dim: usize,
-    blocks: &'a [Block],
-    o: *mut f32,
-    elem: std::marker::PhantomData<T>,
-}
-
-impl<'a, T> Values<'a, T> {
-    /// `weights` is `[rows][SCORE_STRIDE]`, `o` `[rows][head_dim]`.
-    pub fn new(
-        weights: *const f32,
-        rows: usize,
-        head_dim: usize,
-        blocks: &'a [Block],
-        o: *mut f32,
-    ) -> Self {
-        Values {
-            weights,
-            rows,
-            head_dim,
-            blocks,
-            o,
-            elem: std::marker::PhantomData,
-        }
-    }
-}
-
-impl<T: Elem> Kernel for Values<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
-        let hd = self.head_dim;
-        let mut first = true;
-        for b in self.blocks {
-            let mut r = 0;
-            while r < self.rows {
-                let most = if L::WIDE { 7 } else { 6 };
-                let n = share(self.rows - r, if self.rows <= most { most } else { 6 });
-                let p = self.weights.add(r * SCORE_STRIDE + b.column);
-                let mut c = 0;
-                while c < hd {
-                    let o = self.o.add(r * hd + c);
-                    if L::WIDE && c + 4 * LANES <= hd {
-                        by_rows!(n, sums, 4, (p, b, c, hd, o, first), 1 2 3 4 5 6 7);
-                        c += 4 * LANES;
-                    } else {
-                        by_rows!(n, sums, 1, (p, b, c, hd, o, first), 1 2 3 4 5 6 7);
-                        c += LANES;
-                    }
-                }
-                r += n;
-            }
-            first = false;
-        }
-    }
-}
-
-/// `C` vectors of channels from `c`, of `R` rows, over the positions of a page. `first`: sums start here.
-#[inline(always)]
-unsafe fn sums<L: Lanes, T: Elem, const R: usize, const C: usize>(
-    p: *const f32,
-    b: &Block,
-    c: usize,
-    head_dim: usize,
-    o: *mut f32,
-    first: bool,
-) {
-    let size = size_of::<T>();
-    let v = b.v.cast::<T>();
-    let mut acc = [[L::f_zero(); R]; C];
-    if !first {
-        let mut r = 0;
-        while r < R {
-            let mut j = 0;
-            while j < C {
-                acc[j][r] = L::f_load(o.add(r * head_dim + j * LANES));
-                j += 1;
-            }
-            r += 1;
-        }
-    }
-    let mut t = b.positions.start;
-    while t < b.positions.end {
-        prefetch::<L>(b.v_next.add((t * head_dim + c) * size), C * LANES * size);
-        let mut values = [L::f_zero(); C];
-        let mut j = 0;
-        while j < C {
-            values[j] = T::load::<L>(v.add(t * head_dim + c + j * LANES));
-            j += 1;
-        }
-        let mut r = 0;
-        while r < R {
-            let x = L::f_set1(*p.add(r * SCORE_STRIDE + t));
-            let mut j = 0;
-            while j < C {
-                acc[j][r] = L::f_fma(values[j], x, acc[j][r]);
-                j += 1;
-            }
-            r += 1;
-        }
-        t += 1;
-    }
-    let mut r = 0;
-    while r < R {
-        let mut j = 0;
-        while j < C {
-            L::f_store(o.add(r * head_dim + j * LANES), acc[j][r]);
-            j += 1;
-        }
-        r += 1;
-    }
 }
 
 /// A segment's partial result into the running one.

@@ -6,6 +6,7 @@ use super::*;
 use crate::graph::{KvPart, KvShape};
 use crate::lanes::tests::machines;
 use crate::numeric::test_rng::Rng;
+use crate::numeric::{quantize_block, quantize_kv_block};
 
 /// Heads and formats of a test.
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ fn shapes() -> Vec<Shape> {
         v,
         window,
     };
-    let (h, f) = (KvType::F16, KvType::F32);
+    let (h, f, q) = (KvType::F16, KvType::F32, KvType::Q8_0);
     vec![
         SMOL,
         s(7, 1, 64, h, h, None),
@@ -46,6 +47,10 @@ fn shapes() -> Vec<Shape> {
         s(5, 1, 96, f, h, Some(33)),
         s(8, 1, 128, h, f, Some(1)),
         s(13, 1, 16, h, h, Some(300)),
+        s(6, 2, 64, q, q, None),
+        s(7, 1, 96, q, h, Some(100)),
+        s(4, 1, 256, f, q, None),
+        s(14, 2, 32, q, q, Some(40)),
     ]
 }
 
@@ -64,7 +69,7 @@ struct World {
 
 fn nan_region(shape: &KvShape) -> Vec<u8> {
     let one: &[u8] = match shape.ty {
-        KvType::F16 => &[0x00, 0x7e],
+        KvType::F16 | KvType::Q8_0 => &[0x00, 0x7e],
         KvType::F32 => &[0x00, 0x00, 0xc0, 0x7f],
     };
     one.repeat(region_bytes(shape) / one.len())
@@ -156,10 +161,14 @@ impl World {
             KvPart::K => (&self.keys[seq], self.shape.k),
             KvPart::V => (&self.values[seq], self.shape.v),
         };
-        let x = x[(slot * self.shape.n_head_kv + head) * self.shape.head_dim + c];
+        let x = &x[(slot * self.shape.n_head_kv + head) * self.shape.head_dim..];
         match ty {
-            KvType::F16 => half::f16::from_f32(x).to_f64(),
-            KvType::F32 => f64::from(x),
+            KvType::F16 => half::f16::from_f32(x[c]).to_f64(),
+            KvType::F32 => f64::from(x[c]),
+            KvType::Q8_0 => {
+                let (d, q) = quantize_kv_block(x[c / 32 * 32..].first_chunk().unwrap());
+                f64::from(d) * f64::from(q[c % 32])
+            }
         }
     }
 }
@@ -273,13 +282,21 @@ fn decode(machine: Machine, w: &World, at: &[(usize, usize)], step: usize) -> Ve
 fn naive(w: &World, seq: usize, slot: usize) -> Vec<f64> {
     let s = &w.shape;
     let q = rows(s, &[(seq, slot)]).q;
+    let q: Vec<f64> = match s.k {
+        KvType::Q8_0 => {
+            let blocks = q.as_chunks::<32>().0.iter().map(quantize_block);
+            let values = blocks.flat_map(|b| b.q.map(|x| f64::from(x) * f64::from(b.d)));
+            values.collect()
+        }
+        _ => q.into_iter().map(f64::from).collect(),
+    };
     let first = s.window.map_or(0, |n| (slot + 1).saturating_sub(n));
     let mut out = Vec::new();
     for h in 0..s.n_head {
         let kv = h / (s.n_head / s.n_head_kv);
         let dot = |t: usize| -> f64 {
-            let each = (0..s.head_dim)
-                .map(|d| f64::from(q[h * s.head_dim + d]) * w.stored(KvPart::K, seq, t, kv, d));
+            let each =
+                (0..s.head_dim).map(|d| q[h * s.head_dim + d] * w.stored(KvPart::K, seq, t, kv, d));
             each.sum::<f64>() / (s.head_dim as f64).sqrt()
         };
         let scores: Vec<f64> = (first..=slot).map(dot).collect();
@@ -354,6 +371,43 @@ fn every_machine_stores_the_same_bytes() {
             assert!(of(m) == want, "{}", m.name());
         }
     }
+}
+
+/// The layout of Q8_0 regions, which no other test would miss: stores and attention share it.
+#[test]
+fn quantized_pages_are_laid_out_as_written_down() {
+    let shape = Shape {
+        n_head: 1,
+        n_head_kv: 1,
+        ..shapes()[7]
+    };
+    let mut w = World::new(shape, &[PAGE], 3);
+    w.store(Machine::detect(), 0, 0..PAGE);
+    let page = w.table[0] as usize * 34 * 64;
+    for (t, c) in [(0, 0), (1, 5), (31, 31), (7, 32), (30, 63)] {
+        let block = |x: &[f32]| quantize_kv_block(x[64 * t + c / 32 * 32..].first_chunk().unwrap());
+        let half = |at: &[u8]| half::f16::from_le_bytes([at[0], at[1]]);
+        let (d, q) = block(&w.keys[0]);
+        let k = &w.k[page + c / 32 * 1088..];
+        assert_eq!(half(&k[2 * t..]), d);
+        let code = k[64 + c % 32 / 4 * 128 + 4 * t + c % 4];
+        assert_eq!(i32::from(code) - 128, i32::from(q[c % 32]));
+        let (d, q) = block(&w.values[0]);
+        let v = &w.v[page..];
+        assert_eq!(half(&v[c / 32 * 64 + 2 * t..]), d);
+        assert_eq!(v[128 + 64 * t + c] as i8, q[c % 32]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "head_dim that is a multiple of 32, not 80")]
+fn no_region_for_heads_that_are_no_whole_blocks() {
+    let _ = region_bytes(&KvShape {
+        ty: KvType::Q8_0,
+        pages: 1,
+        n_head_kv: 1,
+        head_dim: 80,
+    });
 }
 
 #[test]

@@ -15,5 +15,6 @@ mod tests;
 mod tiles;
 
 pub use driver::{Epilogue, Scratch, glu_strips, matmul, matmul_strips};
+pub(super) use quantize::codes;
 pub use quantize::{Norm, fill, interleave, quantize};
 pub use tiles::{ActKind, ActTiles};

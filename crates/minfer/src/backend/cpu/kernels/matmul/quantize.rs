@@ -160,10 +160,13 @@ impl Quantize<'_> {
 }
 
 /// A quantized block, as [`crate::numeric::ActBlock`].
-struct Codes {
-    q: [i32; 8],
-    d: f32,
-    half_sums: [i32; 2],
+pub(in crate::backend::cpu::kernels) struct Codes {
+    /// Codes, four a word.
+    pub q: [i32; 8],
+    /// Scale.
+    pub d: f32,
+    /// Sums of the codes of the first and the second 16.
+    pub half_sums: [i32; 2],
 }
 
 /// Quantizes 32 values.
@@ -171,7 +174,7 @@ struct Codes {
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-unsafe fn codes<L: Lanes>(v: [L::F; 2]) -> Codes {
+pub(in crate::backend::cpu::kernels) unsafe fn codes<L: Lanes>(v: [L::F; 2]) -> Codes {
     let none = Codes {
         q: [0; 8],
         d: 0.0,
