@@ -237,7 +237,7 @@ impl AttnArgs<'_> {
         let n = self.blocks(kv_head, rows, segment, last, &mut blocks);
         let (blocks, group) = (&blocks[..n], self.group());
         let (q, scores) = (scratch.q(), scratch.scores());
-        let (tokens, n_rows, head_dim) = (rows.len(), rows.len() * group, self.head_dim);
+        let (n_rows, head_dim) = (rows.len() * group, self.head_dim);
         match self.k_type {
             KvType::F16 => machine.run(Scores::<u16>::new(q, n_rows, head_dim, blocks, scores)),
             KvType::F32 => machine.run(Scores::<f32>::new(q, n_rows, head_dim, blocks, scores)),
@@ -250,20 +250,17 @@ impl AttnArgs<'_> {
             }),
         }
         let columns = blocks[0].column..blocks[n - 1].column + PAGE;
-        for t in 0..tokens {
-            let seen = self.visible(rows.start + t);
-            let base = segment * SEGMENT;
-            let visible =
-                seen.start.max(base) - base..seen.end.min(base + SEGMENT).max(base) - base;
-            machine.run(Softmax {
-                scores,
-                rows: t * group..(t + 1) * group,
-                visible,
-                columns: columns.clone(),
-                scale: self.scale,
-                part,
-            });
-        }
+        machine.run(Softmax {
+            scores,
+            tokens: rows.len(),
+            group,
+            end: self.visible(rows.start).end,
+            window: self.window,
+            base: segment * SEGMENT,
+            columns,
+            scale: self.scale,
+            part,
+        });
         let (rows, o) = (n_rows, part.o);
         match self.v_type {
             KvType::F16 => machine.run(Values::<u16>::new(scores, rows, head_dim, blocks, o)),

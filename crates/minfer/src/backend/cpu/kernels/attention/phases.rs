@@ -235,13 +235,19 @@ unsafe fn dots<L: Lanes, T: Elem, const R: usize, const V: usize>(
 
 /// Scores into weights, in place, with each row's maximum and sum.
 pub struct Softmax {
-    /// `[rows][SCORE_STRIDE]`.
+    /// `[rows][SCORE_STRIDE]`, a row a token and head of the group.
     pub scores: *mut f32,
-    /// Rows of one token: they see the same slots.
-    pub rows: Range<usize>,
-    /// Slots that they see, counted from the segment's first; empty if none.
-    pub visible: Range<usize>,
-    /// Slots that the tile's blocks have: weights are written for all of them.
+    /// Tokens of the tile, at consecutive slots.
+    pub tokens: usize,
+    /// Rows of a token: they see the same slots.
+    pub group: usize,
+    /// One past the slot of the first token.
+    pub end: usize,
+    /// Slots seen, the token's own included.
+    pub window: Option<usize>,
+    /// The segment's first slot.
+    pub base: usize,
+    /// Slots that the tile's blocks have, counted from `base`: weights are written for all of them.
     pub columns: Range<usize>,
     /// Multiplies the scores.
     pub scale: f32,
@@ -249,27 +255,58 @@ pub struct Softmax {
     pub part: Part,
 }
 
+impl Softmax {
+    /// The slots of the segment that a token sees, counted from its first; empty if none.
+    #[inline(always)]
+    fn visible(&self, token: usize) -> Range<usize> {
+        let end = self.end + token;
+        let start = self.window.map_or(0, |w| end.saturating_sub(w));
+        let start = start.max(self.base) - self.base;
+        start..end.min(self.base + SEGMENT).max(self.base) - self.base
+    }
+}
+
 impl Kernel for Softmax {
     type Output = ();
+    /// All maxima first: a row's horizontal maximum takes long, and other rows' fill the time.
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        let mut r = self.rows.start;
-        while r < self.rows.end {
-            let s = self.scores.add(r * SCORE_STRIDE);
-            let mut seen = self.columns.start..self.columns.start;
-            let (mut m, mut l) = (f32::NEG_INFINITY, 0.0);
-            if !self.visible.is_empty() {
-                seen.start = self.visible.start / LANES * LANES;
-                seen.end = self.visible.end.next_multiple_of(LANES);
-                (m, l) = softmax::<L>(s, &self.visible, &seen, self.scale);
+        let mut t = 0;
+        while t < self.tokens {
+            let visible = self.visible(t);
+            let mut r = t * self.group;
+            while r < (t + 1) * self.group {
+                let s = self.scores.add(r * SCORE_STRIDE);
+                *self.part.m.add(r) = maximum::<L>(s, &visible, self.scale);
+                r += 1;
             }
-            zero::<L>(s, self.columns.start, seen.start);
-            zero::<L>(s, seen.end, self.columns.end);
-            *self.part.m.add(r) = m;
-            *self.part.l.add(r) = l;
-            r += 1;
+            t += 1;
+        }
+        let mut t = 0;
+        while t < self.tokens {
+            let visible = self.visible(t);
+            let mut seen = self.columns.start..self.columns.start;
+            if !visible.is_empty() {
+                seen = around(&visible);
+            }
+            let mut r = t * self.group;
+            while r < (t + 1) * self.group {
+                let s = self.scores.add(r * SCORE_STRIDE);
+                let m = *self.part.m.add(r);
+                *self.part.l.add(r) = weights::<L>(s, &visible, &seen, self.scale, m);
+                zero::<L>(s, self.columns.start, seen.start);
+                zero::<L>(s, seen.end, self.columns.end);
+                r += 1;
+            }
+            t += 1;
         }
     }
+}
+
+/// The whole vectors around some columns.
+#[inline(always)]
+fn around(visible: &Range<usize>) -> Range<usize> {
+    visible.start / LANES * LANES..visible.end.next_multiple_of(LANES)
 }
 
 /// Zeros in columns `from..to`, whole vectors.
@@ -294,37 +331,45 @@ unsafe fn mask<L: Lanes>(x: L::F, i: usize, visible: &Range<usize>, other: L::F)
     L::f_select(L::i_gt(L::i_set1(visible.start as i32), column), other, x)
 }
 
-/// One row over the whole vectors `seen` around its visible columns: maximum and sum.
+/// The greatest of a row's visible scores, scaled; -inf if there is none.
 #[inline(always)]
-unsafe fn softmax<L: Lanes>(
-    s: *mut f32,
-    visible: &Range<usize>,
-    seen: &Range<usize>,
-    scale: f32,
-) -> (f32, f32) {
-    let scale = L::f_set1(scale);
+unsafe fn maximum<L: Lanes>(s: *const f32, visible: &Range<usize>, scale: f32) -> f32 {
+    if visible.is_empty() {
+        return f32::NEG_INFINITY;
+    }
+    let (scale, seen) = (L::f_set1(scale), around(visible));
     let never = L::f_set1(f32::NEG_INFINITY);
     let mut max = never;
     let mut i = seen.start;
     while i < seen.end {
         let x = L::f_mul(L::f_load(s.add(i)), scale);
-        let x = mask::<L>(x, i, visible, never);
-        L::f_store(s.add(i), x);
-        max = L::f_max(max, x);
+        max = L::f_max(max, mask::<L>(x, i, visible, never));
         i += LANES;
     }
-    let m = L::f_hmax(max);
-    let max = L::f_set1(m);
+    L::f_hmax(max)
+}
+
+/// One row's scores over the whole vectors `seen` around its visible columns into weights; their sum.
+#[inline(always)]
+unsafe fn weights<L: Lanes>(
+    s: *mut f32,
+    visible: &Range<usize>,
+    seen: &Range<usize>,
+    scale: f32,
+    m: f32,
+) -> f32 {
+    let (scale, max) = (L::f_set1(scale), L::f_set1(m));
     let mut sum = L::f_zero();
     let mut i = seen.start;
     while i < seen.end {
-        let p = math::exp::<L>(L::f_sub(L::f_load(s.add(i)), max));
+        let x = L::f_mul(L::f_load(s.add(i)), scale);
+        let p = math::exp::<L>(L::f_sub(x, max));
         let p = mask::<L>(p, i, visible, L::f_zero());
         L::f_store(s.add(i), p);
         sum = L::f_add(sum, p);
         i += LANES;
     }
-    (m, L::f_hsum(sum))
+    L::f_hsum(sum)
 }
 
 /// A segment's partial result into the running one.
