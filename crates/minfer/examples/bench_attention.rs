@@ -1,8 +1,9 @@
 //! Attention on one thread: decode in GB of KV a second, prefill in Gflop a second.
 //!
 //! `cargo run --release -p minfer --example bench_attention [CONTEXT [TYPE_K [TYPE_V]]]` (2048, f16, K's
-//! type); `MINFER_CPU=avx2` and so on picks the machine. Decode reads pages scattered over 256 MB, so that
-//! nothing stays in cache; beside it stands a plain read of the same memory.
+//! type); `MINFER_CPU=avx2` and so on picks the machine. Decode reads 256 MB of pages, so that nothing stays
+//! in cache: in order, as a sequence of its own mostly has them, and scattered; beside it stands a plain
+//! read of the same memory.
 
 use std::time::Instant;
 
@@ -92,9 +93,13 @@ fn main() {
         read(&data)
     );
     for (head_dim, group) in [(64, 3), (64, 4), (64, 7), (128, 2), (128, 6), (256, 4)] {
-        let d = decode(machine, &mut data, head_dim, group, context);
+        let [in_order, scattered] =
+            [true, false].map(|o| decode(machine, &mut data, head_dim, group, context, o));
         let p = prefill(machine, &mut data, head_dim, group, context);
-        println!("head_dim {head_dim} group {group}: decode {d:.1} GB/s, prefill {p:.0} Gflop/s");
+        println!(
+            "head_dim {head_dim} group {group}: decode {in_order:.1} GB/s, of scattered pages \
+             {scattered:.1}, prefill {p:.0} Gflop/s"
+        );
     }
 }
 
@@ -128,13 +133,23 @@ fn read(data: &Data) -> f64 {
 }
 
 /// GB of K and V a second, every page of the regions once; sequences of `context`, one KV head.
-fn decode(machine: Machine, data: &mut Data, head_dim: usize, group: usize, context: usize) -> f64 {
+fn decode(
+    machine: Machine,
+    data: &mut Data,
+    head_dim: usize,
+    group: usize,
+    context: usize,
+    in_order: bool,
+) -> f64 {
     let pages_per_seq = context / PAGE;
     let (k, v) = data.types;
     let (k, v) = (k.head_bytes(head_dim), v.head_bytes(head_dim));
     let pages = REGION / k.max(v);
     let seqs = pages / pages_per_seq;
-    let table = data.shuffled(pages);
+    let table = match in_order {
+        true => (0..pages as i32).collect(),
+        false => data.shuffled(pages),
+    };
     let q = vec![0.01f32; group * head_dim];
     let mut out = vec![0.0f32; group * head_dim];
     let mut scratch = Scratch::new();

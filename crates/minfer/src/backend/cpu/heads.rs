@@ -7,7 +7,7 @@ use super::blocks::Heads;
 use super::buffer::AlignedBuffer;
 use super::execute::Region;
 use super::kernels::attention::AttnArgs;
-use super::kernels::kv::{StoreArgs, kv_store};
+use super::kernels::kv::{head_offset, kv_store_head};
 use super::kernels::{norm, rope};
 use super::rows::Rows;
 use super::scratch::ThreadScratch;
@@ -136,7 +136,7 @@ impl FreshHeads<'_> {
         rope::rope_row(machine, self.heads.rope, to, self.head_dim, angles);
     }
 
-    /// Writes one head of one row into its page: to the store, the page's heads are pages of one head.
+    /// Writes one head of one row into its page.
     fn store(
         &self,
         region: &Region<'_>,
@@ -151,21 +151,10 @@ impl FreshHeads<'_> {
             KvPart::K => (args.k_type, self.regions[0]),
             KvPart::V => (args.v_type, self.regions[1]),
         };
-        let args = StoreArgs {
-            part,
-            ty,
-            n_head_kv: 1,
-            head_dim: args.head_dim,
-            x,
-            x_stride: args.head_dim,
-            slots: &[(slot % PAGE) as i32],
-            row_seq: &[0],
-            page_table: &[(page * args.n_head_kv + head) as i32],
-            pages_per_seq: 1,
-            region: to,
-        };
+        let (hd, t) = (args.head_dim, slot % PAGE);
+        let offset = head_offset(ty, (args.n_head_kv, hd), page, head);
         // SAFETY: the scheduler has checked that the slot has its page; the position is this sequence's
         // newest, which no other row of the batch reads, and of this head this item's alone.
-        unsafe { kv_store(region.machine, &args, 0..1) };
+        unsafe { kv_store_head(region.machine, (part, ty), hd, x, t, to.add(offset)) };
     }
 }

@@ -41,6 +41,7 @@ mod values;
 
 use std::ops::Range;
 
+use super::kv::head_offset;
 use crate::graph::{KvType, PAGE, SEGMENT};
 use crate::lanes::{LANES, Machine};
 
@@ -170,10 +171,10 @@ impl AttnArgs<'_> {
     unsafe fn page(&self, kv_head: usize, seq: usize, index: usize) -> (*const u8, *const u8) {
         let page = self.page_table[seq * self.pages_per_seq + index];
         debug_assert!(page >= 0, "page {index} of sequence {seq} is missing");
-        let at = page as usize * self.n_head_kv + kv_head;
+        let (page, shape) = (page as usize, (self.n_head_kv, self.head_dim));
         (
-            self.k.add(at * self.k_type.head_bytes(self.head_dim)),
-            self.v.add(at * self.v_type.head_bytes(self.head_dim)),
+            self.k.add(head_offset(self.k_type, shape, page, kv_head)),
+            self.v.add(head_offset(self.v_type, shape, page, kv_head)),
         )
     }
 
@@ -222,7 +223,7 @@ impl AttnArgs<'_> {
         n
     }
 
-    /// One segment of a tile into `part`. `q` is packed; `last`: no later segment follows here.
+    /// One segment of a tile into `part`. `q` is packed; `last`: no later segment follows.
     unsafe fn one_segment(
         &self,
         machine: Machine,
@@ -311,12 +312,13 @@ pub unsafe fn segments(
     let (n, hd) = (rows.len() * args.group(), args.head_dim);
     assert!(scratch.reserve(n, hd), "no memory for a tile");
     args.pack_q(machine, kv_head, &rows, scratch.q());
-    let len = args.partial_len(&rows);
+    let (len, all) = (args.partial_len(&rows), args.segments(&rows));
     for (segment, out) in segments
         .clone()
         .zip(out[..segments.len() * len].chunks_exact_mut(len))
     {
-        let (part, last) = (Part::new(out, n, hd), segment + 1 == segments.end);
+        // What comes next is prefetched even if it is another call's: most often the same thread's.
+        let (part, last) = (Part::new(out, n, hd), segment + 1 == all.end);
         args.one_segment(machine, kv_head, &rows, segment, last, scratch, part);
     }
 }
