@@ -3,7 +3,7 @@
 use super::measure::Measure;
 use super::{EngineOptions, Model};
 use crate::graph::{
-    Attention, ContextParams, Counts, Graph, GraphKind, GraphParams, Op, WeightSet, WeightUse,
+    Attention, ContextParams, Counts, Graph, GraphKind, GraphParams, Op, PAGE, WeightSet, WeightUse,
 };
 use crate::numeric::is_float;
 
@@ -122,8 +122,9 @@ impl Count<'_> {
         if let Some(last) = slots.clone().last() {
             let read = last + 1 - (slots.start + 1 - seen(slots.start));
             let context = &self.graph.params.context;
-            let bytes = context.type_k.bytes() + context.type_v.bytes();
-            work.kv_bytes += n_seqs * (read * a.n_head_kv * a.head_dim * bytes) as u64;
+            let bytes = [context.type_k, context.type_v].map(|t| t.head_bytes(a.head_dim) / PAGE);
+            let bytes = bytes[0] + bytes[1];
+            work.kv_bytes += n_seqs * (read * a.n_head_kv * bytes) as u64;
         }
     }
 }
