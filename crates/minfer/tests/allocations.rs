@@ -57,7 +57,14 @@ impl Backend for Idle {
     fn supports_fused(&self, _: FusedKind) -> bool {
         false
     }
-    fn load_weight(&mut self, _: WeightId, _: &Weight) -> Result<(), BackendError> {
+    fn weight_bytes(&self, _: &Weight) -> Result<usize, BackendError> {
+        Ok(0)
+    }
+    fn load_weights(
+        &mut self,
+        _: &[(WeightId, &Weight)],
+        _: &mut dyn FnMut(usize),
+    ) -> Result<(), BackendError> {
         Ok(())
     }
     fn weights_bytes(&self) -> usize {

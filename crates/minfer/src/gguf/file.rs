@@ -1,6 +1,7 @@
 //! An opened GGUF file, or a model split over several.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::error::{Fault, GgufError};
@@ -141,11 +142,30 @@ impl GgufFile {
             .unwrap_or_default()
     }
 
-    /// Says that a tensor's bytes are not needed for now, so that its pages stop counting as this
+    /// Says that a part of a tensor's bytes is going to be read: the system may begin to bring it into memory.
+    pub fn advise_soon(&self, info: &TensorInfo, part: Range<usize>) {
+        self.advise(info, part, Bytes::fetch);
+    }
+
+    /// Says that a part of a tensor's bytes is read next: its pages may be mapped together.
+    pub fn advise_now(&self, info: &TensorInfo, part: Range<usize>) {
+        self.advise(info, part, Bytes::populate);
+    }
+
+    /// Says that a part of a tensor's bytes is not needed for now, so that its pages stop counting as this
     /// process's memory. They stay readable: the system brings them back from the file.
-    pub fn advise_done(&self, info: &TensorInfo) {
-        if let (Some(part), Some(range)) = (self.parts.get(info.part), info.range()) {
-            part.bytes.release(range);
+    pub fn advise_done(&self, info: &TensorInfo, part: Range<usize>) {
+        self.advise(info, part, Bytes::release);
+    }
+
+    /// Nothing for parts that are not in the tensor.
+    fn advise(&self, info: &TensorInfo, part: Range<usize>, with: fn(&Bytes, Range<usize>)) {
+        let (Some(file), Some(tensor)) = (self.parts.get(info.part), info.range()) else {
+            return;
+        };
+        let place = |at: usize| tensor.start.checked_add(at).filter(|p| *p <= tensor.end);
+        if let (Some(start), Some(end)) = (place(part.start), place(part.end)) {
+            with(&file.bytes, start..end);
         }
     }
 

@@ -55,18 +55,56 @@ impl Bytes {
         }
     }
 
-    /// Tells the system that the pages of a range are not needed for now. They are read again
-    /// from the file if they are touched again. Does nothing for bytes in memory, for ranges
-    /// outside the file and on systems without such a call.
-    pub(super) fn release(&self, range: Range<usize>) {
+    /// Tells the system that a range will be read: it may begin to bring it into memory.
+    ///
+    /// This and the two below do nothing for bytes in memory, for ranges outside the file and on systems
+    /// without such a call.
+    pub(super) fn fetch(&self, range: Range<usize>) {
         #[cfg(unix)]
-        if let Bytes::Mapped(map) = self {
-            let len = map.get(range.clone()).map_or(0, <[u8]>::len);
-            if len == 0 {
-                return;
-            }
+        self.advise(range, memmap2::Advice::WillNeed);
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+
+    /// Maps the pages of a range, reading those that are not in memory: together they cost less than one by
+    /// one at their first touch.
+    pub(super) fn populate(&self, range: Range<usize>) {
+        #[cfg(target_os = "linux")]
+        self.advise(range, memmap2::Advice::PopulateRead);
+        #[cfg(not(target_os = "linux"))]
+        let _ = range;
+    }
+
+    #[cfg(unix)]
+    fn advise(&self, range: Range<usize>, advice: memmap2::Advice) {
+        let Some((map, len)) = self.mapped(&range) else {
+            return;
+        };
+        if let Err(e) = map.advise_range(advice, range.start, len) {
+            tracing::debug!("madvise({advice:?}) was refused: {e}");
+        }
+    }
+
+    /// The mapping and the range's length, if it has any bytes there.
+    #[cfg(unix)]
+    fn mapped(&self, range: &Range<usize>) -> Option<(&Mmap, usize)> {
+        let Bytes::Mapped(map) = self else {
+            return None;
+        };
+        let len = map.get(range.clone()).map_or(0, <[u8]>::len);
+        (len > 0).then_some((map, len))
+    }
+
+    /// Tells the system that the pages of a range are not needed for now. They are read again
+    /// from the file if they are touched again.
+    pub(super) fn release(&self, range: Range<usize>) {
+        /// A touch of one page maps those around it too, this far: they go with the range.
+        const AROUND: usize = 64 << 10;
+        let range = range.start.saturating_sub(AROUND)..range.end;
+        #[cfg(unix)]
+        if let Some((map, len)) = self.mapped(&range) {
             let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: the range lies inside the mapping (`get` above). The mapping is of a file,
+            // SAFETY: the range lies inside the mapping (`mapped`). The mapping is of a file,
             // read-only and never written to, so a page that is dropped holds the file's bytes
             // when it comes back: no `&[u8]` sees a change.
             if let Err(e) = unsafe { map.unchecked_advise_range(advice, range.start, len) } {

@@ -199,8 +199,19 @@ pub trait Backend: Send {
     fn supports_op(&self, node: &Node) -> bool;
     /// Whether `fuse` may make such nodes for this backend.
     fn supports_fused(&self, kind: FusedKind) -> bool;
-    /// Takes a weight in: packs or copies it. Once an id.
-    fn load_weight(&mut self, id: WeightId, weight: &Weight) -> Result<(), BackendError>;
+    /// Bytes that a weight will take here. Touches none of the weight's own.
+    ///
+    /// # Errors
+    /// [`BackendError::Weight`] with the reason for a weight that can't be run here.
+    fn weight_bytes(&self, weight: &Weight) -> Result<usize, BackendError>;
+    /// Takes weights in, none of which [`Backend::weight_bytes`] refuses: packs or copies them. All in one call, so
+    /// that no thread waits at a tensor's end; an id once. `progress` hears how many bytes of the
+    /// weights have been done since it was called last.
+    fn load_weights(
+        &mut self,
+        weights: &[(WeightId, &Weight)],
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(), BackendError>;
     /// Bytes the loaded weights take.
     fn weights_bytes(&self) -> usize;
     /// Bytes a KV region of this shape takes here.

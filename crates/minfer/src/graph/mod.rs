@@ -42,7 +42,7 @@ pub use op::{
 pub use params::{ContextParams, GraphKind, GraphParams, KvType, PAGE, SEGMENT, capacity_class};
 pub use scheduler::{MemoryUse, Scheduler, SchedulerOptions};
 pub use split::{Crossing, Split, split};
-pub use weights::{Weight, WeightData, WeightId, WeightSet, WeightUse};
+pub use weights::{Advice, Weight, WeightData, WeightId, WeightSet, WeightUse};
 
 #[cfg(test)]
 mod tests;

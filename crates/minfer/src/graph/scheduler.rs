@@ -40,6 +40,9 @@ pub struct MemoryUse {
     pub buffers: usize,
 }
 
+/// Weights that one backend takes.
+type WeightShare<'w> = Vec<(WeightId, &'w Weight)>;
+
 /// Runs graphs on backends.
 pub struct Scheduler {
     backends: Vec<Box<dyn Backend>>,
@@ -73,8 +76,8 @@ impl Scheduler {
     ///
     /// # Errors
     /// [`GraphError::NoWeightBackend`] with each backend's reason when none takes a tensor;
-    /// [`GraphError::Budget`] as soon as the loaded weights alone pass the budget; a backend's
-    /// other failures as they are; [`GraphError::WeightsLoaded`] for a second call.
+    /// [`GraphError::Budget`] when the weights alone pass the budget: both before anything is loaded.
+    /// A backend's other failures as they are; [`GraphError::WeightsLoaded`] for a second call.
     pub fn load_weights(
         &mut self,
         weights: &WeightSet,
@@ -83,45 +86,64 @@ impl Scheduler {
         if !self.weight_names.is_empty() {
             return Err(GraphError::WeightsLoaded);
         }
+        let (shares, need) = self.share_weights(weights)?;
+        self.check_weights_budget(need)?;
         let total = weights.iter().map(|(_, w)| w.data.bytes().len()).sum();
         let mut done = 0;
         progress(done, total);
-        for (id, weight) in weights.iter() {
-            self.load_weight(id, weight)?;
-            self.weight_names.push(weight.name.clone());
-            self.check_weights_budget()?;
-            done += weight.data.bytes().len();
-            progress(done, total);
+        for (backend, share) in self.backends.iter_mut().zip(&shares) {
+            backend.load_weights(share, &mut |bytes| {
+                // A vector that several backends take counts once.
+                let before = done;
+                done = total.min(done + bytes);
+                if done > before {
+                    progress(done, total);
+                }
+            })?;
         }
+        if done < total {
+            progress(total, total);
+        }
+        self.weight_names
+            .extend(weights.iter().map(|(_, w)| w.name.clone()));
         Ok(())
     }
 
-    fn load_weight(&mut self, id: WeightId, weight: &Weight) -> Result<(), GraphError> {
-        let mut taken = false;
-        let mut reasons = Vec::new();
-        for backend in &mut self.backends {
-            match backend.load_weight(id, weight) {
-                Ok(()) => taken = true,
-                Err(BackendError::Weight { reason, .. }) => {
-                    reasons.push(format!("{}: {reason}", backend.name()));
+    /// Which weights each backend takes, and the bytes of all there.
+    fn share_weights<'w>(
+        &self,
+        weights: &'w WeightSet,
+    ) -> Result<(Vec<WeightShare<'w>>, usize), GraphError> {
+        let mut shares = vec![Vec::new(); self.backends.len()];
+        let mut need = 0;
+        for (id, weight) in weights.iter() {
+            let (mut taken, mut reasons) = (false, Vec::new());
+            for (backend, share) in self.backends.iter().zip(&mut shares) {
+                match backend.weight_bytes(weight) {
+                    Ok(bytes) => {
+                        (taken, need) = (true, need + bytes);
+                        share.push((id, weight));
+                    }
+                    Err(BackendError::Weight { reason, .. }) => {
+                        reasons.push(format!("{}: {reason}", backend.name()));
+                    }
+                    Err(other) => return Err(other.into()),
                 }
-                Err(other) => return Err(other.into()),
+                if taken && weight.usage != WeightUse::Vector {
+                    break;
+                }
             }
-            if taken && weight.usage != WeightUse::Vector {
-                break;
+            if !taken {
+                return Err(GraphError::NoWeightBackend {
+                    tensor: weight.name.clone(),
+                    reasons: reasons.join("; "),
+                });
             }
         }
-        match taken {
-            true => Ok(()),
-            false => Err(GraphError::NoWeightBackend {
-                tensor: weight.name.clone(),
-                reasons: reasons.join("; "),
-            }),
-        }
+        Ok((shares, need))
     }
 
-    fn check_weights_budget(&self) -> Result<(), GraphError> {
-        let weights = self.weights_bytes();
+    fn check_weights_budget(&self, weights: usize) -> Result<(), GraphError> {
         match self.options.budget_bytes {
             Some(budget) if weights > budget => Err(GraphError::Budget {
                 need: weights,

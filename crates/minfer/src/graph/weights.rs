@@ -1,5 +1,6 @@
 //! Weights by id: what a model asked of its file, and how each is used.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::numeric::GgmlType;
@@ -23,8 +24,19 @@ pub enum WeightUse {
 pub trait WeightData: Send + Sync {
     /// The tensor's bytes, rows of whole blocks.
     fn bytes(&self) -> &[u8];
-    /// The backend has its own copy: a mapping may let go of its pages (they can be read again).
-    fn done(&self) {}
+    /// Says how a part of these bytes (of the tensor, from 0) is going to be used.
+    fn advise(&self, _part: Range<usize>, _advice: Advice) {}
+}
+
+/// What a mapping may do with a part of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// It will be read soon: the system may begin to bring it into memory.
+    Soon,
+    /// It is read next: its pages may be mapped at once instead of one by one as they are touched.
+    Now,
+    /// It is not needed for now: its pages stop counting as this process's memory. They can be read again.
+    Done,
 }
 
 impl WeightData for Vec<u8> {

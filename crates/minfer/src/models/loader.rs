@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::gguf::{GgufError, GgufFile, TensorInfo};
-use crate::graph::{MatPart, Weight, WeightData, WeightId, WeightSet, WeightUse};
+use crate::graph::{Advice, MatPart, Weight, WeightData, WeightId, WeightSet, WeightUse};
 use crate::numeric;
 
 /// Why a file is not a model that can be run. Names the key or tensor and the value.
@@ -91,8 +92,12 @@ impl WeightData for Mapped {
         self.file.data(&self.info)
     }
 
-    fn done(&self) {
-        self.file.advise_done(&self.info);
+    fn advise(&self, part: Range<usize>, advice: Advice) {
+        match advice {
+            Advice::Soon => self.file.advise_soon(&self.info, part),
+            Advice::Now => self.file.advise_now(&self.info, part),
+            Advice::Done => self.file.advise_done(&self.info, part),
+        }
     }
 }
 

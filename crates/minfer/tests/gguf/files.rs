@@ -261,7 +261,13 @@ fn advise_done_gives_pages_back_and_keeps_the_bytes() {
     let sum = || file.data(t).iter().map(|b| u64::from(*b)).sum::<u64>();
     assert_eq!(sum(), 7 * (4 << 20));
     let before = resident(&path);
-    file.advise_done(t);
+    // In two parts: what the second's touches mapped of the first goes too.
+    for half in [0..2 << 20, 2 << 20..4 << 20] {
+        file.advise_soon(t, half.clone());
+        file.advise_now(t, half.clone());
+        assert_eq!(file.data(t)[half.clone()][9], 7);
+        file.advise_done(t, half);
+    }
     match (before, resident(&path)) {
         (Some(before), Some(after)) => assert!(
             before > 4000 && after <= 64,
@@ -308,5 +314,7 @@ fn data_of_a_foreign_info_is_empty() {
     let small = GgufFile::from_bytes(Raw::header(1, 0).tensor("t", &[2], 0, 0).data(8)).unwrap();
     let large = GgufFile::from_bytes(Raw::header(1, 0).tensor("t", &[99], 0, 0).data(400)).unwrap();
     assert!(small.data(large.tensor("t").unwrap()).is_empty());
-    small.advise_done(large.tensor("t").unwrap());
+    small.advise_done(large.tensor("t").unwrap(), 0..99);
+    small.advise_done(small.tensor("t").unwrap(), 0..99);
+    small.advise_now(small.tensor("t").unwrap(), usize::MAX..usize::MAX);
 }

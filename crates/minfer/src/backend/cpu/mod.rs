@@ -214,8 +214,16 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn load_weight(&mut self, id: WeightId, weight: &Weight) -> Result<(), BackendError> {
-        self.weights.load(id, weight, &self.pool)
+    fn weight_bytes(&self, weight: &Weight) -> Result<usize, BackendError> {
+        self.weights.bytes_of(weight)
+    }
+
+    fn load_weights(
+        &mut self,
+        weights: &[(WeightId, &Weight)],
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(), BackendError> {
+        self.weights.load(weights, &self.pool, progress)
     }
 
     fn weights_bytes(&self) -> usize {

@@ -5,7 +5,7 @@ use crate::numeric;
 
 use super::kernels::matmul::ActKind;
 use super::kernels::rope::RopeFreqs;
-use super::pack::{PackedLayout, PackedMatrix, pack_strips};
+use super::pack::{PackedLayout, PackedMatrix, pack_all};
 use super::threads::ThreadPool;
 
 /// One weight.
@@ -25,50 +25,45 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Takes a weight in: packs it on all threads, decodes it, or leaves it where it is.
+    /// Bytes that a weight takes beside the mapping; refuses what can't be run.
+    pub fn bytes_of(&self, weight: &Weight) -> Result<usize, BackendError> {
+        let bytes = match weight.usage {
+            WeightUse::Table => return Ok(0),
+            WeightUse::Vector => Ok(4 * weight.cols()),
+            WeightUse::Matrix => layout_of(weight).map(|l| l.bytes()),
+        };
+        bytes.map_err(|reason| refuse(weight, reason))
+    }
+
+    /// Takes weights in: packs them on all threads, decodes them, or leaves them where they are.
     pub fn load(
         &mut self,
-        id: WeightId,
-        weight: &Weight,
+        weights: &[(WeightId, &Weight)],
         pool: &ThreadPool,
+        progress: &mut dyn FnMut(usize),
     ) -> Result<(), BackendError> {
-        let refuse = |reason: String| BackendError::Weight {
-            tensor: weight.name.clone(),
-            reason,
-        };
-        let kept = match weight.usage {
-            WeightUse::Table => Kept::Table(weight.clone()),
-            WeightUse::Vector => {
-                let mut values = vec![0.0; weight.cols()];
-                numeric::decode_row(weight.ty, weight.data.bytes(), &mut values)
-                    .map_err(|e| refuse(e.to_string()))?;
-                self.bytes += 4 * values.len();
-                Kept::Vector(values)
+        let mut others = 0;
+        for &(id, weight) in weights {
+            let kept = match weight.usage {
+                WeightUse::Table => Kept::Table(weight.clone()),
+                WeightUse::Vector => Kept::Vector(decode_vector(weight)?),
+                WeightUse::Matrix => Kept::Matrix(room_for(weight)?),
+            };
+            if weight.usage != WeightUse::Matrix {
+                others += weight.data.bytes().len();
             }
-            WeightUse::Matrix => {
-                let layout = PackedLayout::new(weight.ty, weight.rows(), weight.cols())
-                    .map_err(|e| refuse(e.to_string()))?;
-                let bytes = weight.data.bytes();
-                let Some(mut matrix) = PackedMatrix::try_zeroed(layout) else {
-                    let (bytes, what) = (layout.bytes(), format!("tensor '{}'", weight.name));
-                    return Err(BackendError::OutOfMemory {
-                        backend: "cpu",
-                        bytes,
-                        what,
-                    });
-                };
-                pack(&mut matrix, bytes, pool).map_err(refuse)?;
-                weight.data.done();
-                self.bytes += layout.bytes();
-                Kept::Matrix(matrix)
+            self.bytes += self.bytes_of(weight)?;
+            let at = id.0 as usize;
+            if self.kept.len() <= at {
+                self.kept.resize_with(at + 1, || None);
             }
-        };
-        let at = id.0 as usize;
-        if self.kept.len() <= at {
-            self.kept.resize_with(at + 1, || None);
+            self.kept[at] = Some(kept);
         }
-        self.kept[at] = Some(kept);
-        Ok(())
+        progress(others);
+        let matrices = weights.iter().filter_map(|(id, weight)| {
+            matches!(self.get(*id), Kept::Matrix(_)).then(|| (self.matrix(*id), *weight))
+        });
+        pack_all(matrices, pool, progress)
     }
 
     /// Whether it is here.
@@ -148,25 +143,41 @@ impl Weights {
     }
 }
 
-/// Packs on all threads, each strip on one.
-fn pack(matrix: &mut PackedMatrix, src: &[u8], pool: &ThreadPool) -> Result<(), String> {
-    let layout = *matrix.layout();
-    if src.len() != layout.source_of(0..layout.strips()).len() {
-        return Err(format!(
-            "{} bytes, its shape asks for {}",
-            src.len(),
-            layout.source_of(0..layout.strips()).len()
-        ));
+/// The layout of a matrix, if it can be run and its bytes are those of its shape.
+fn layout_of(weight: &Weight) -> Result<PackedLayout, String> {
+    let layout =
+        PackedLayout::new(weight.ty, weight.rows(), weight.cols()).map_err(|e| e.to_string())?;
+    let (have, want) = (
+        weight.data.bytes().len(),
+        layout.source_of(0..layout.strips()).len(),
+    );
+    match have == want {
+        true => Ok(layout),
+        false => Err(format!("{have} bytes, its shape asks for {want}")),
     }
-    let shared = &*matrix;
-    // About a megabyte at a time.
-    let grain = ((1 << 20) / layout.strip_bytes().max(1)).max(1);
-    pool.run(|w| {
-        w.for_each(layout.strips(), grain, |strips| {
-            // SAFETY: each strip is in one call's range, so its bytes are this thread's alone.
-            let dst = unsafe { shared.strips_shared_mut(strips.clone()) };
-            pack_strips(&layout, strips.clone(), &src[layout.source_of(strips)], dst);
-        });
+}
+
+fn refuse(weight: &Weight, reason: String) -> BackendError {
+    BackendError::Weight {
+        tensor: weight.name.clone(),
+        reason,
+    }
+}
+
+/// A vector as f32.
+fn decode_vector(weight: &Weight) -> Result<Vec<f32>, BackendError> {
+    let mut values = vec![0.0; weight.cols()];
+    numeric::decode_row(weight.ty, weight.data.bytes(), &mut values)
+        .map_err(|e| refuse(weight, e.to_string()))?;
+    Ok(values)
+}
+
+/// Memory for a packed matrix. Its pages exist once they are written.
+fn room_for(weight: &Weight) -> Result<PackedMatrix, BackendError> {
+    let layout = layout_of(weight).map_err(|reason| refuse(weight, reason))?;
+    PackedMatrix::try_zeroed(layout).ok_or_else(|| BackendError::OutOfMemory {
+        backend: "cpu",
+        bytes: layout.bytes(),
+        what: format!("tensor '{}'", weight.name),
     })
-    .map_err(|e| e.to_string())
 }

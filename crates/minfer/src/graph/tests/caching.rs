@@ -217,16 +217,19 @@ fn weights_alone_can_pass_the_budget() {
         budget_bytes: Some(200),
         ..SchedulerOptions::default()
     };
-    let mut scheduler = Scheduler::new(vec![Box::new(plain().0)], options);
+    let (backend, log) = plain();
+    let mut scheduler = Scheduler::new(vec![Box::new(backend)], options);
     let error = scheduler.load_weights(&toy.weights, &mut |_, _| {});
+    let all = 64 * toy.weights.iter().count();
     assert!(matches!(
         error,
         Err(GraphError::Budget {
-            need: 256,
+            need,
             budget: 200,
             ..
-        })
+        }) if need == all
     ));
+    assert!(log.lock().unwrap().loaded.is_empty());
 }
 
 #[test]

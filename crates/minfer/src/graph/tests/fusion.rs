@@ -10,9 +10,7 @@ use proptest::prelude::*;
 
 fn backend(weights: &WeightSet, claims: Claims) -> Vec<Box<dyn Backend>> {
     let mut backend = TestBackend::plain(claims);
-    for (id, weight) in weights.iter() {
-        backend.load_weight(id, weight).unwrap();
-    }
+    backend.take(weights);
     vec![Box::new(backend)]
 }
 
@@ -223,9 +221,7 @@ fn fusion_does_not_reach_across_backends() {
         node: |n| matches!(n.op, Op::MatMul(_)),
         ..Claims::everything()
     });
-    for (id, weight) in toy.weights.iter() {
-        matrices.load_weight(id, weight).unwrap();
-    }
+    matrices.take(&toy.weights);
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(matrices)];
     backends.extend(backend(&toy.weights, Claims::everything()));
     let mut graph = toy.build(&params(4, 2, true));

@@ -12,9 +12,7 @@ fn planned(weights: &WeightSet, graph: &Graph, claims: Vec<Claims>) -> (Graph, V
     let mut backends: Vec<Box<dyn Backend>> = Vec::new();
     for claims in claims {
         let mut backend = TestBackend::plain(claims);
-        for (id, weight) in weights.iter() {
-            let _ = backend.load_weight(id, weight); // refusals are part of some claims
-        }
+        backend.take(weights); // refusals are part of some claims
         backends.push(Box::new(backend));
     }
     let mut graph = graph.clone();

@@ -16,11 +16,14 @@
 //! j; field j % 4 of two-bit vector j / 4 to vector j.
 
 mod blocks;
+mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]
 mod unpack;
 mod words;
+
+pub use stream::pack_all;
 
 use std::ops::Range;
 
