@@ -29,6 +29,7 @@ SETTINGS = [
     ("threads 3", ["-t", "3"], {}),
     *[(f"chunk {n}", ["--n-batch", str(n)], {}) for n in (1, 7, 32, 512)],
     ("no fusion", ["--no-fuse"], {}),
+    ("no packing", ["--no-pack"], {}),
     *[(f"cpu {name}", [], {"MINFER_CPU": name})
       for name in ("avx2", "avxvnni", "avx512", "neon", "neon-nodot")],
     ("cpu scalar", [], {"MINFER_CPU": "scalar"}),

@@ -63,7 +63,7 @@ pub struct ModelArg {
 /// How the engine is set up.
 #[derive(Args, Clone)]
 pub struct EngineArgs {
-    /// Threads; default: one for each CPU this process may use.
+    /// Threads; default: one for each fast core this process may use.
     #[arg(short = 't', long, value_name = "N", value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Context length in tokens.
@@ -81,6 +81,10 @@ pub struct EngineArgs {
     /// Leave the graph's nodes unfused (to compare: the bits are the same).
     #[arg(long)]
     pub no_fuse: bool,
+    /// Leave the weights in the file instead of copying them into memory: for models larger than memory. Slower;
+    /// the bits are the same.
+    #[arg(long)]
+    pub no_pack: bool,
     /// Use only this backend (repeat for more): cpu.
     #[arg(long, value_name = "NAME", value_parser = backend)]
     pub backend: Vec<String>,

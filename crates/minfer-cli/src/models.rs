@@ -6,10 +6,15 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use minfer::engine::{Engine, EngineError, EngineOptions, Model, default_n_ctx};
+use minfer::graph::WeightUse;
 use minfer_hub::{Hub, HubError, Progress};
 
 use crate::args::EngineArgs;
 use crate::output::{Failure, note};
+
+/// How much slower `--no-pack` is while the file is in memory (docs/BENCHMARKS.md).
+const NO_PACK_DECODE: &str = "4 to 8";
+const NO_PACK_PREFILL: &str = "1.1 to 1.5";
 
 /// The file a MODEL argument means; fetched if need be, with a bar on a terminal.
 pub fn resolve(spec: &str) -> Result<PathBuf, Failure> {
@@ -98,6 +103,7 @@ pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine,
         type_k: a.cache_type_k,
         type_v: a.cache_type_v,
         fuse: !a.no_fuse,
+        pack: !a.no_pack,
         backends: (!a.backend.is_empty()).then(|| a.backend.clone()),
         ..EngineOptions::default()
     };
@@ -106,17 +112,34 @@ pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine,
 
 /// An engine with these options.
 pub fn start(model: Arc<Model>, options: EngineOptions) -> Result<Engine, Failure> {
+    if !options.pack {
+        note(no_pack_note(&model));
+    }
     let started = std::time::Instant::now();
     let bar = ProgressBar::no_length();
     bar.set_style(bar_style("loading {bytes}/{total_bytes} {wide_bar}"));
     let engine = Engine::new(model, options, &mut |done, total| {
-        if started.elapsed().as_millis() > 500 {
+        if started.elapsed().as_millis() >= 1000 {
             bar.set_length(total);
             bar.set_position(done);
         }
     });
     bar.finish_and_clear();
     Ok(engine?)
+}
+
+/// What `--no-pack` costs and saves.
+fn no_pack_note(model: &Model) -> String {
+    let matrices = model
+        .weights()
+        .iter()
+        .filter(|(_, w)| w.usage == WeightUse::Matrix);
+    let bytes: usize = matrices.map(|(_, w)| w.data.bytes().len()).sum();
+    format!(
+        "--no-pack: {:.0} MB of weights stay in the file instead of a packed copy in memory; decode is about \
+         {NO_PACK_DECODE} times slower, prefill about {NO_PACK_PREFILL} times",
+        bytes as f64 / 1e6
+    )
 }
 
 /// A UTF-8 file's text; `-` is stdin.

@@ -54,6 +54,16 @@ fn ways() -> Vec<Way> {
             ..base()
         },
     );
+    for n_batch in [5, 512] {
+        add(
+            format!("no packing, chunks of {n_batch}"),
+            EngineOptions {
+                pack: false,
+                n_batch,
+                ..base()
+            },
+        );
+    }
     add(
         "no fusion, 1 thread, chunks of 5".into(),
         EngineOptions {

@@ -66,7 +66,7 @@ pub struct BenchArgs {
         default_value = "1"
     )]
     pub batch: Vec<usize>,
-    /// Thread counts; default: one for each CPU this process may use.
+    /// Thread counts; default: one for each fast core this process may use.
     #[arg(short = 't', long, value_name = "N,…", value_delimiter = ',', value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
     pub threads: Vec<usize>,
     /// Measured repetitions of each test.
@@ -94,6 +94,9 @@ pub struct BenchArgs {
         default_value = "f16"
     )]
     pub cache_type_v: Vec<KvType>,
+    /// Leave the weights in the file, as `run --no-pack` does.
+    #[arg(long)]
+    pub no_pack: bool,
     /// Time whole tokens: logits are read and each token is chosen by the default sampler chain.
     #[arg(long)]
     pub sample: bool,

@@ -31,7 +31,7 @@ pub fn graph(a: &GraphArgs) -> Outcome {
         weights_version: 0,
     };
     // Where a node runs depends on which backend took its weights in, so they are loaded.
-    let backends = minfer::backend::create(None, None, None).map_err(minfer::Error::from)?;
+    let backends = minfer::backend::create(None, None, None, false).map_err(minfer::Error::from)?;
     let mut scheduler = Scheduler::new(backends, SchedulerOptions::default());
     let names: Vec<&str> = scheduler.backends().iter().map(|b| b.name()).collect();
     scheduler.load_weights(model.weights(), &mut |_, _| {})?;

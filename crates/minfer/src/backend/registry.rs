@@ -47,17 +47,20 @@ pub fn check(name: &str) -> Result<(), RegistryError> {
 }
 
 /// Makes the wanted backends (all built ones for `None`) in order of priority. The CPU, which can
-/// run everything, is always among them. `cpu` names its instruction set; `None`: `MINFER_CPU`, or the
-/// fastest there is.
+/// run everything, is always among them. `cpu` names its instruction set (`None`: `MINFER_CPU`, or the
+/// fastest there is); `pack` says whether it copies matrices or leaves them in the file.
 pub fn create(
     wanted: Option<&[String]>,
     n_threads: Option<usize>,
     cpu: Option<&str>,
+    pack: bool,
 ) -> Result<Vec<Box<dyn Backend>>, RegistryError> {
     for name in wanted.unwrap_or_default() {
         check(name)?;
     }
-    Ok(vec![Box::new(CpuBackend::new(n_threads, cpu)?)])
+    Ok(vec![Box::new(
+        CpuBackend::new(n_threads, cpu)?.packing(pack),
+    )])
 }
 
 #[cfg(test)]
@@ -67,7 +70,7 @@ mod tests {
     #[test]
     fn names_are_refused_in_two_ways() {
         let ask = |n: &str| {
-            create(Some(&[n.to_owned()]), Some(1), None)
+            create(Some(&[n.to_owned()]), Some(1), None, true)
                 .map(|b| b.len())
                 .map_err(|e| e.to_string())
         };

@@ -43,6 +43,7 @@ impl Core {
             options.backends.as_deref(),
             options.n_threads,
             options.cpu.as_deref(),
+            options.pack,
         )?;
         let scheduler_options = SchedulerOptions {
             check_rebuilds: options.check_rebuilds,

@@ -16,7 +16,8 @@ pub struct EngineOptions {
     pub n_seqs: usize,
     /// Most prompt tokens in one step.
     pub n_batch: usize,
-    /// Threads; `None`: one for each CPU this process may use.
+    /// Threads; `None`: one for each fast core this process may use
+    /// ([`crate::backend::cpu::default_threads`]).
     pub n_threads: Option<usize>,
     /// Instruction set of the CPU backend (`scalar`, `avx2`, …); `None`: what `MINFER_CPU` names, or
     /// the fastest this CPU has. The bits are the same.
@@ -27,6 +28,9 @@ pub struct EngineOptions {
     pub type_v: KvType,
     /// Let the graph's nodes be fused. Off only to compare: the bits are the same.
     pub fuse: bool,
+    /// Copy matrices into memory, packed for speed. Off: they stay in the file's mapping and are packed a few
+    /// rows at a time at every use, for models larger than memory. The bits are the same.
+    pub pack: bool,
     /// Backends to use, by name in any order; `None`: all there are.
     pub backends: Option<Vec<String>>,
     /// Build the graph again at every reuse and compare: on in debug builds, off elsewhere.
@@ -44,6 +48,7 @@ impl Default for EngineOptions {
             type_k: KvType::F16,
             type_v: KvType::F16,
             fuse: true,
+            pack: true,
             backends: None,
             check_rebuilds: cfg!(debug_assertions),
         }

@@ -38,7 +38,7 @@ pub fn bench(a: &BenchArgs) -> Outcome {
         )));
     }
     let threads = match a.threads.is_empty() {
-        true => vec![minfer::backend::cpu::available_cpus()],
+        true => vec![minfer::backend::cpu::default_threads()],
         false => a.threads.clone(),
     };
     let mut report = Report::new(a, &model);
@@ -52,6 +52,7 @@ pub fn bench(a: &BenchArgs) -> Outcome {
                 n_threads: Some(n_threads),
                 type_k,
                 type_v,
+                pack: !a.no_pack,
                 ..EngineOptions::default()
             };
             run(a, &model, options, &cases, roofline.as_mut(), &mut report)?;

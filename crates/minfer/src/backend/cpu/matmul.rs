@@ -6,13 +6,12 @@ use super::blocks::Entry;
 use super::execute::{Region, pieces};
 use super::kernels::elementwise;
 use super::kernels::matmul::{
-    self as kernel, ActKind, ActTiles, Epilogue, Scratch, glu_strips, interleave, matmul_strips,
-    quantize,
+    self as kernel, ActKind, ActTiles, Epilogue, glu_strips, interleave, matmul_strips, quantize,
 };
 use super::kernels::norm::{self, rms_scale};
-use super::pack::PackedMatrix;
 use super::rows::Rows;
 use super::scratch::{ThreadScratch, kind, shares};
+use super::staged::OwnWeights;
 use super::threads::Worker;
 
 /// Pieces of a thread's share of the strips: few enough that each is a long stream.
@@ -92,7 +91,7 @@ impl Region<'_> {
             let rows: RowCount = self.run.graph.node(node.srcs[0]).shape.rows;
             let tiles = self.shared.tiles(kind, rows, x.cols);
             self.tile_together(m.norm, tiles, x, w, &mut own.scales);
-            self.strips(m, tiles, residual, out, w, &mut own.panels);
+            self.strips(m, tiles, residual, out, w, &mut own.weights);
         } else {
             let room = own.tiles.reset(self.machine, kind, x.rows, x.cols);
             assert!(room, "the thread's tiles were reserved before the region");
@@ -102,7 +101,7 @@ impl Region<'_> {
             );
             // SAFETY: the tiles are this thread's own.
             unsafe { self.tile(m.norm, &own.tiles, x, scales, blocks) };
-            self.strips(m, &own.tiles, residual, out, w, &mut own.panels);
+            self.strips(m, &own.tiles, residual, out, w, &mut own.weights);
         }
     }
 
@@ -186,16 +185,19 @@ impl Region<'_> {
         residual: Option<Rows>,
         out: Rows,
         w: &Worker<'_>,
-        panels: &mut Scratch,
+        own: &mut OwnWeights,
     ) {
         let matrix = |i: usize| self.weights.matrix(m.parts[i].weight);
         if let Some(act) = m.glu {
             let (gate, up) = (matrix(0), matrix(1));
             let n = gate.layout().strips();
             w.for_each(n, grain(n, out.rows, w.count()), |strips| {
-                // SAFETY: each strip's rows of `out` are this thread's; weights and tiles are not
-                // written in a region after their barrier.
-                unsafe { glu_strips(self.machine, gate, up, act, strips, tiles, out, panels) };
+                own.with_packed([gate, up], strips, |[gate, up], strips, rows, panels| {
+                    let out = out.columns(rows.start, rows.len());
+                    // SAFETY: each strip's rows of `out` are this thread's; weights and tiles are not
+                    // written in a region after their barrier.
+                    unsafe { glu_strips(self.machine, gate, up, act, strips, tiles, out, panels) };
+                });
             });
             return;
         }
@@ -205,21 +207,32 @@ impl Region<'_> {
         w.for_each(n, grain(n, out.rows, w.count()), |range| {
             let (mut first, mut column) = (0, 0);
             for (i, part) in m.parts.iter().enumerate() {
-                let matrix: &PackedMatrix = matrix(i);
+                let matrix = matrix(i);
                 let end = first + matrix.layout().strips();
                 let (from, to) = (range.start.max(first), range.end.min(end));
                 if from < to {
-                    let epilogue = Epilogue {
-                        bias: part.bias.map(|b| self.weights.vector(b)),
-                        residual,
-                    };
-                    let out = out.columns(column, part.rows);
+                    let bias = part.bias.map(|b| self.weights.vector(b));
                     let strips = from - first..to - first;
-                    // SAFETY: as above; a residual's rows are those of `out`, or written before the
-                    // last barrier.
-                    unsafe {
-                        matmul_strips(self.machine, matrix, strips, tiles, &epilogue, out, panels)
-                    };
+                    own.with_packed([matrix], strips, |[packed], strips, rows, panels| {
+                        let epilogue = Epilogue {
+                            bias: bias.map(|b| &b[rows.clone()]),
+                            residual: residual.map(|r| r.columns(rows.start, rows.len())),
+                        };
+                        let out = out.columns(column + rows.start, rows.len());
+                        // SAFETY: as above; a residual's rows are those of `out`, or written before the
+                        // last barrier.
+                        unsafe {
+                            matmul_strips(
+                                self.machine,
+                                packed,
+                                strips,
+                                tiles,
+                                &epilogue,
+                                out,
+                                panels,
+                            )
+                        };
+                    });
                 }
                 (first, column) = (end, column + part.rows);
             }

@@ -18,6 +18,7 @@ mod plan;
 pub mod roofline;
 pub mod rows;
 mod scratch;
+mod staged;
 pub mod threads;
 mod weights;
 
@@ -38,7 +39,7 @@ use scratch::{Shared, ThreadNeeds, ThreadScratch};
 use threads::{ThreadPool, ThreadsError};
 use weights::Weights;
 
-pub use threads::available_cpus;
+pub use threads::{available_cpus, default_threads};
 
 /// The environment variable that picks the lane machine.
 const CPU_VARIABLE: &str = "MINFER_CPU";
@@ -82,11 +83,11 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// With so many threads (`None`: one for each CPU this process may use), on the machine of this
+    /// With so many threads (`None`: [`default_threads`]), on the machine of this
     /// name (`None`: the one that `MINFER_CPU` names, or the fastest there is).
     pub fn new(n_threads: Option<usize>, machine: Option<&str>) -> Result<CpuBackend, CpuError> {
         let machine = machine_of(machine)?;
-        CpuBackend::with_machine(machine, n_threads.unwrap_or_else(available_cpus))
+        CpuBackend::with_machine(machine, n_threads.unwrap_or_else(default_threads))
     }
 
     /// With so many threads on this machine.
@@ -96,7 +97,7 @@ impl CpuBackend {
             machine,
             threads: (0..n_threads).map(|_| Mutex::default()).collect(),
             pool,
-            weights: Weights::default(),
+            weights: Weights::new(true),
             buffers: Vec::new(),
             scratch: Shared::new(n_threads),
             plans: HashMap::new(),
@@ -116,6 +117,14 @@ impl CpuBackend {
     #[cfg(test)]
     pub(crate) fn barriers(&self) -> impl Fn() -> u64 + use<> {
         self.pool.barriers()
+    }
+
+    /// Packs matrices when they are loaded (the default), or leaves them in the mapping and packs a few strips at
+    /// every use: slower, without memory for a copy, and with the same bits. For weights not loaded yet.
+    #[must_use]
+    pub fn packing(mut self, pack: bool) -> CpuBackend {
+        self.weights = Weights::new(pack);
+        self
     }
 
     /// The slots of the batch's rows.

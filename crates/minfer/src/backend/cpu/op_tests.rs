@@ -153,8 +153,10 @@ impl Case<'_> {
         })
     }
 
-    fn run(&self, machine: Machine, threads: usize, fuse: bool) -> Vec<f32> {
-        let backend = CpuBackend::with_machine(machine, threads).unwrap();
+    fn run(&self, machine: Machine, threads: usize, fuse: bool, pack: bool) -> Vec<f32> {
+        let backend = CpuBackend::with_machine(machine, threads)
+            .unwrap()
+            .packing(pack);
         let mut s = Scheduler::new(vec![Box::new(backend)], SchedulerOptions::default());
         s.load_weights(&self.weights.set, &mut |_, _| {}).unwrap();
         let params = self.params(fuse);
@@ -174,13 +176,19 @@ impl Case<'_> {
     }
 
     fn check(&self) {
-        let want = self.run(Machine::scalar(), 1, false);
+        let want = self.run(Machine::scalar(), 1, false, true);
         let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for machine in machines() {
-            for (threads, fuse) in [(1, true), (2, false), (3, true)] {
-                let got = self.run(machine, threads, fuse);
+            let ways = [
+                (1, true, true),
+                (2, false, true),
+                (3, true, true),
+                (2, true, false),
+            ];
+            for (threads, fuse, pack) in ways {
+                let got = self.run(machine, threads, fuse, pack);
                 let name = format!(
-                    "{}: {}, {threads} threads, fuse {fuse}",
+                    "{}: {}, {threads} threads, fuse {fuse}, pack {pack}",
                     self.name,
                     machine.name()
                 );

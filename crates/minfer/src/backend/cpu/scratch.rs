@@ -11,6 +11,7 @@ use super::buffer::AlignedBuffer;
 use super::heads::FreshHeads;
 use super::kernels::attention;
 use super::kernels::matmul::{ActKind, ActTiles, Scratch};
+use super::staged::OwnWeights;
 use super::weights::Weights;
 
 /// Up to so many rows every thread prepares a product's activations for itself: cheaper than a barrier.
@@ -21,8 +22,8 @@ const OWN_ROWS: usize = 2;
 pub(super) struct ThreadScratch {
     /// Activations of products of few rows.
     pub tiles: ActTiles,
-    /// Unpacked strips.
-    pub panels: Scratch,
+    /// Strips of weights, unpacked or packed for the product at hand.
+    pub weights: OwnWeights,
     /// 1 / rms of each row.
     pub scales: Vec<f32>,
     /// Attention's queries, scores and running results.
@@ -40,6 +41,7 @@ pub(super) struct ThreadScratch {
 pub(super) struct ThreadNeeds {
     tiles: usize,
     panels: usize,
+    staged: usize,
     attention_rows: usize,
     head_dim: usize,
     heads: usize,
@@ -56,6 +58,10 @@ impl ThreadNeeds {
                 Op::MatMul(m) => {
                     let (kind, k) = (kind(m, weights), run.graph.node(node.srcs[0]).shape.cols);
                     n.panels = n.panels.max(Scratch::bytes(machine, kind, rows, k));
+                    for part in &m.parts {
+                        let bytes = weights.matrix(part.weight).staged_bytes();
+                        n.staged = n.staged.max(bytes);
+                    }
                     if !shares(rows) {
                         n.tiles = n.tiles.max(ActTiles::bytes(machine, kind, rows, k));
                         n.sums = n.sums.max(4 * rows * k);
@@ -80,10 +86,16 @@ impl ThreadScratch {
     /// memory.
     pub fn reserve(&mut self, needs: &ThreadNeeds) -> Result<(), BackendError> {
         enough(self.tiles.reserve(needs.tiles), needs.tiles, "activations")?;
+        let own = &mut self.weights;
         enough(
-            self.panels.reserve(needs.panels),
+            own.panels.reserve(needs.panels),
             needs.panels,
             "unpacked weights",
+        )?;
+        enough(
+            own.reserve_staged(needs.staged),
+            needs.staged,
+            "weights of the mapping",
         )?;
         enough(self.heads.grow(needs.heads), needs.heads, "heads")?;
         enough(self.sums.grow(needs.sums), needs.sums, "sums")?;
@@ -237,6 +249,7 @@ mod tests {
         let some = ThreadNeeds {
             tiles,
             panels,
+            staged: 1 << 12,
             attention_rows: 4,
             head_dim: 64,
             heads: 1 << 12,
@@ -250,6 +263,10 @@ mod tests {
             },
             ThreadNeeds {
                 panels: 1 << 60,
+                ..ThreadNeeds::default()
+            },
+            ThreadNeeds {
+                staged: 1 << 60,
                 ..ThreadNeeds::default()
             },
             ThreadNeeds {

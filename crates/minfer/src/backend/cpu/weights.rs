@@ -1,4 +1,4 @@
-//! Weights as this backend keeps them: matrices packed, vectors as f32, tables in the mapping.
+//! Weights as this backend keeps them: matrices packed (or in the mapping, if asked), vectors as f32, tables in the mapping.
 
 use crate::graph::{BackendError, RopeTable, Weight, WeightId, WeightUse};
 use crate::numeric;
@@ -6,18 +6,20 @@ use crate::numeric;
 use super::kernels::matmul::ActKind;
 use super::kernels::rope::RopeFreqs;
 use super::pack::{PackedLayout, PackedMatrix, pack_all};
+use super::staged::Matrix;
 use super::threads::ThreadPool;
 
 /// One weight.
 enum Kept {
-    Matrix(PackedMatrix),
+    Matrix(Matrix),
     Vector(Vec<f32>),
     Table(Weight),
 }
 
 /// All weights by id.
-#[derive(Default)]
 pub(super) struct Weights {
+    /// Whether matrices are packed, or stay in the mapping.
+    pack: bool,
     kept: Vec<Option<Kept>>,
     bytes: usize,
     /// Frequencies of the tables of angles seen so far.
@@ -25,12 +27,22 @@ pub(super) struct Weights {
 }
 
 impl Weights {
+    /// None yet. Matrices will be packed, or stay in the mapping.
+    pub fn new(pack: bool) -> Weights {
+        Weights {
+            pack,
+            kept: Vec::new(),
+            bytes: 0,
+            freqs: Vec::new(),
+        }
+    }
+
     /// Bytes that a weight takes beside the mapping; refuses what can't be run.
     pub fn bytes_of(&self, weight: &Weight) -> Result<usize, BackendError> {
         let bytes = match weight.usage {
             WeightUse::Table => return Ok(0),
             WeightUse::Vector => Ok(4 * weight.cols()),
-            WeightUse::Matrix => layout_of(weight).map(|l| l.bytes()),
+            WeightUse::Matrix => layout_of(weight).map(|l| if self.pack { l.bytes() } else { 0 }),
         };
         bytes.map_err(|reason| refuse(weight, reason))
     }
@@ -47,9 +59,9 @@ impl Weights {
             let kept = match weight.usage {
                 WeightUse::Table => Kept::Table(weight.clone()),
                 WeightUse::Vector => Kept::Vector(decode_vector(weight)?),
-                WeightUse::Matrix => Kept::Matrix(room_for(weight)?),
+                WeightUse::Matrix => Kept::Matrix(self.room_for(weight)?),
             };
-            if weight.usage != WeightUse::Matrix {
+            if weight.usage != WeightUse::Matrix || !self.pack {
                 others += weight.data.bytes().len();
             }
             self.bytes += self.bytes_of(weight)?;
@@ -60,10 +72,27 @@ impl Weights {
             self.kept[at] = Some(kept);
         }
         progress(others);
-        let matrices = weights.iter().filter_map(|(id, weight)| {
-            matches!(self.get(*id), Kept::Matrix(_)).then(|| (self.matrix(*id), *weight))
-        });
+        let matrices = weights
+            .iter()
+            .filter_map(|(id, weight)| match self.get(*id) {
+                Kept::Matrix(Matrix::Packed(m)) => Some((m, *weight)),
+                _ => None,
+            });
         pack_all(matrices, pool, progress)
+    }
+
+    /// Memory for a packed matrix, whose pages exist once they are written; or the matrix as it is.
+    fn room_for(&self, weight: &Weight) -> Result<Matrix, BackendError> {
+        let layout = layout_of(weight).map_err(|reason| refuse(weight, reason))?;
+        if !self.pack {
+            return Ok(Matrix::Mapped(layout, weight.clone()));
+        }
+        let room = PackedMatrix::try_zeroed(layout).map(Matrix::Packed);
+        room.ok_or_else(|| BackendError::OutOfMemory {
+            backend: "cpu",
+            bytes: layout.bytes(),
+            what: format!("tensor '{}'", weight.name),
+        })
     }
 
     /// Whether it is here.
@@ -83,11 +112,11 @@ impl Weights {
         }
     }
 
-    /// A packed matrix.
+    /// A matrix.
     ///
     /// # Panics
     /// If the id is of something else: `supports_op` claims only nodes whose weights are here.
-    pub fn matrix(&self, id: WeightId) -> &PackedMatrix {
+    pub fn matrix(&self, id: WeightId) -> &Matrix {
         match self.get(id) {
             Kept::Matrix(m) => m,
             _ => panic!("weight {} is no matrix", id.0),
@@ -170,14 +199,4 @@ fn decode_vector(weight: &Weight) -> Result<Vec<f32>, BackendError> {
     numeric::decode_row(weight.ty, weight.data.bytes(), &mut values)
         .map_err(|e| refuse(weight, e.to_string()))?;
     Ok(values)
-}
-
-/// Memory for a packed matrix. Its pages exist once they are written.
-fn room_for(weight: &Weight) -> Result<PackedMatrix, BackendError> {
-    let layout = layout_of(weight).map_err(|reason| refuse(weight, reason))?;
-    PackedMatrix::try_zeroed(layout).ok_or_else(|| BackendError::OutOfMemory {
-        backend: "cpu",
-        bytes: layout.bytes(),
-        what: format!("tensor '{}'", weight.name),
-    })
 }

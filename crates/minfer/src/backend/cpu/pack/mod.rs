@@ -42,6 +42,13 @@ pub struct PackedLayout {
 }
 
 impl PackedLayout {
+    /// Of no weights.
+    const NOTHING: PackedLayout = PackedLayout {
+        ty: GgmlType::F32,
+        rows: 0,
+        cols: 0,
+    };
+
     /// The layout of a `rows` x `cols` matrix. Refuses types that can't be run and rows that are no whole
     /// number of blocks.
     pub fn new(ty: GgmlType, rows: usize, cols: usize) -> Result<PackedLayout, NumericError> {
@@ -154,6 +161,16 @@ pub struct PackedMatrix {
     data: AlignedBuffer,
 }
 
+impl Default for PackedMatrix {
+    /// No weights.
+    fn default() -> PackedMatrix {
+        PackedMatrix {
+            layout: PackedLayout::NOTHING,
+            data: AlignedBuffer::empty(),
+        }
+    }
+}
+
 impl PackedMatrix {
     /// Room for a matrix; all weights are zero until packed. `None` when there is no memory.
     pub fn try_zeroed(layout: PackedLayout) -> Option<PackedMatrix> {
@@ -161,7 +178,29 @@ impl PackedMatrix {
         Some(PackedMatrix { layout, data })
     }
 
-    /// The same.
+    /// Makes it a matrix of this layout, whose weights are whatever lies there until packed; keeps its memory
+    /// if that is large enough. False when there is no memory: it is as it was.
+    #[must_use]
+    pub fn reset(&mut self, layout: PackedLayout) -> bool {
+        let room = self.reserve(layout.bytes());
+        if room {
+            self.layout = layout;
+        }
+        room
+    }
+
+    /// Makes room for [`PackedMatrix::reset`] with so many bytes; its weights are gone. False when there is no
+    /// memory: it is as it was.
+    #[must_use]
+    pub fn reserve(&mut self, bytes: usize) -> bool {
+        let room = self.data.grow(bytes);
+        if room {
+            self.layout = PackedLayout::NOTHING;
+        }
+        room
+    }
+
+    /// As [`PackedMatrix::try_zeroed`].
     ///
     /// # Panics
     /// When there is no memory.

@@ -10,6 +10,7 @@
 //! in one thread, or threads that don't make the same calls, release every barrier and end the region
 //! with an error; the pool stays usable.
 
+mod cpus;
 mod error;
 mod float_env;
 mod lines;
@@ -27,12 +28,15 @@ use std::time::Duration;
 use float_env::DefaultFloatEnv;
 use lines::{Job, Shared};
 
+pub use cpus::{available_cpus, default_threads};
 pub use error::ThreadsError;
 pub use worker::Worker;
 
 /// How long a thread spins at a barrier, or for the next region, before it parks. Parking and waking
 /// cost about 30 µs, a spinning barrier 0.05-0.25 µs.
 pub const SPIN: Duration = Duration::from_micros(100);
+/// An idle engine is quiet: its threads are parked within a millisecond.
+const _: () = assert!(SPIN.as_micros() < 1000);
 
 /// The greatest number of threads a pool takes.
 pub const MAX_THREADS: usize = 512;
@@ -40,14 +44,6 @@ pub const MAX_THREADS: usize = 512;
 thread_local! {
     /// Whether this thread is inside a region of any pool.
     static IN_REGION: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The CPUs that this process may use, at least 1: its affinity mask and, on Linux, the CPU limits of
-/// its cgroups (v1 and v2, rounded down). The default number of threads.
-pub fn available_cpus() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, |n| n.get())
-        .min(MAX_THREADS)
 }
 
 /// A fixed set of threads that live as long as the pool.
