@@ -101,6 +101,9 @@ impl<'a> Region<'a> {
             numeric::decode_row(table.ty, bytes, out)
                 .expect("the loader has checked the table's type");
         }
+        if w.index() == 0 {
+            self.weights.looked_up(weight, out.rows);
+        }
     }
 
     fn select_rows(&self, x: Rows, which: Rows, out: Rows, w: &Worker<'_>) {

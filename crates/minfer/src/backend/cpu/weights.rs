@@ -1,6 +1,8 @@
 //! Weights as this backend keeps them: matrices packed (or in the mapping, if asked), vectors as f32, tables in the mapping.
 
-use crate::graph::{BackendError, RopeTable, Weight, WeightId, WeightUse};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::graph::{Advice, BackendError, RopeTable, Weight, WeightId, WeightUse};
 use crate::numeric;
 
 use super::kernels::matmul::ActKind;
@@ -9,11 +11,15 @@ use super::pack::{PackedLayout, PackedMatrix, pack_all};
 use super::staged::Matrix;
 use super::threads::ThreadPool;
 
+/// Rows of a table that are looked up before its pages are given back.
+const LOOKED_UP: usize = 256;
+
 /// One weight.
 enum Kept {
     Matrix(Matrix),
     Vector(Vec<f32>),
-    Table(Weight),
+    /// With the rows looked up since the mapping last let go of its pages.
+    Table(Weight, AtomicUsize),
 }
 
 /// All weights by id.
@@ -57,7 +63,7 @@ impl Weights {
         let mut others = 0;
         for &(id, weight) in weights {
             let kept = match weight.usage {
-                WeightUse::Table => Kept::Table(weight.clone()),
+                WeightUse::Table => Kept::Table(weight.clone(), AtomicUsize::new(0)),
                 WeightUse::Vector => Kept::Vector(decode_vector(weight)?),
                 WeightUse::Matrix => Kept::Matrix(self.room_for(weight)?),
             };
@@ -148,8 +154,19 @@ impl Weights {
     /// As [`Weights::matrix`].
     pub fn table(&self, id: WeightId) -> &Weight {
         match self.get(id) {
-            Kept::Table(t) => t,
+            Kept::Table(t, _) => t,
             _ => panic!("weight {} is no table", id.0),
+        }
+    }
+
+    /// Says that rows of a table were looked up. A touched row brings its neighbours' pages with it, so that an
+    /// answer's tokens would soon hold the whole table in memory: now and then the mapping lets go of it.
+    pub fn looked_up(&self, id: WeightId, rows: usize) {
+        if let Kept::Table(table, since) = self.get(id)
+            && since.fetch_add(rows, Relaxed) + rows >= LOOKED_UP
+        {
+            since.store(0, Relaxed);
+            table.data.advise(0..table.data.bytes().len(), Advice::Done);
         }
     }
 
@@ -199,4 +216,52 @@ fn decode_vector(weight: &Weight) -> Result<Vec<f32>, BackendError> {
     numeric::decode_row(weight.ty, weight.data.bytes(), &mut values)
         .map_err(|e| refuse(weight, e.to_string()))?;
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::graph::WeightData;
+    use crate::numeric::GgmlType;
+
+    /// Bytes in memory that remember what was given back.
+    struct Told(Vec<u8>, Mutex<Vec<Range<usize>>>);
+
+    impl WeightData for Told {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+        fn advise(&self, part: Range<usize>, advice: Advice) {
+            assert_eq!(advice, Advice::Done);
+            self.1.lock().unwrap().push(part);
+        }
+    }
+
+    #[test]
+    fn a_table_is_given_back_every_so_many_rows_and_a_mapped_matrix_takes_no_memory() {
+        let data = Arc::new(Told(vec![0; 16 * 8 * 4], Mutex::default()));
+        let weight = |usage| Weight {
+            name: "t".into(),
+            ty: GgmlType::F32,
+            dims: vec![16, 8],
+            usage,
+            data: data.clone(),
+        };
+        let (table, matrix) = (weight(WeightUse::Table), weight(WeightUse::Matrix));
+        let pool = ThreadPool::new(1).unwrap();
+        let mut weights = Weights::new(false);
+        let all = [(WeightId(0), &table), (WeightId(1), &matrix)];
+        let mut done = 0;
+        weights.load(&all, &pool, &mut |n| done += n).unwrap();
+        assert_eq!((weights.bytes(), done), (0, 2 * data.0.len()));
+        weights.looked_up(WeightId(0), LOOKED_UP - 1);
+        assert!(data.1.lock().unwrap().is_empty());
+        weights.looked_up(WeightId(0), 1);
+        weights.looked_up(WeightId(0), LOOKED_UP + 9);
+        weights.looked_up(WeightId(0), LOOKED_UP - 1);
+        assert_eq!(*data.1.lock().unwrap(), [0..data.0.len(), 0..data.0.len()]);
+    }
 }
