@@ -40,14 +40,12 @@ struct Rig {
     model: Arc<Model>,
     scheduler: Scheduler,
     context: ContextParams,
-    barriers: Box<dyn Fn() -> u64>,
 }
 
 impl Rig {
     fn new(model: &Arc<Model>, way: Way) -> Rig {
         let mut backend = CpuBackend::with_machine(Machine::detect(), way.threads).unwrap();
         backend.set_merge(way.merge);
-        let barriers = Box::new(backend.barriers());
         let mut scheduler = Scheduler::new(vec![Box::new(backend)], SchedulerOptions::default());
         scheduler
             .load_weights(model.weights(), &mut |_, _| {})
@@ -66,7 +64,6 @@ impl Rig {
                 pages_per_seq: PAGES_PER_SEQ,
                 fuse: way.fuse,
             },
-            barriers,
         }
     }
 
@@ -101,7 +98,7 @@ impl Rig {
             page_table_full: &table,
             page_table_windowed: windowed,
         };
-        let (arch, before) = (self.model.arch(), (self.barriers)());
+        let (arch, before) = (self.model.arch(), self.scheduler.counters());
         self.scheduler
             .forward(&params, &|p| arch.build(p), &inputs, None)
             .unwrap();
@@ -110,7 +107,7 @@ impl Rig {
             .read_output(0..asked.len(), &mut out)
             .unwrap();
         let bits = out.iter().map(|x| x.to_bits()).collect();
-        (bits, (self.barriers)() - before)
+        (bits, self.scheduler.counters().since(before).barriers)
     }
 
     /// The first `n` tokens of a sequence.

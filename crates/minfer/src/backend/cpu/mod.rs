@@ -113,12 +113,6 @@ impl CpuBackend {
         self.plans.clear();
     }
 
-    /// Counts the barriers so far, whoever owns the backend by then.
-    #[cfg(test)]
-    pub(crate) fn barriers(&self) -> impl Fn() -> u64 + use<> {
-        self.pool.barriers()
-    }
-
     /// Packs matrices when they are loaded (the default), or leaves them in the mapping and packs a few strips at
     /// every use: slower, without memory for a copy, and with the same bits. For weights not loaded yet.
     #[must_use]

@@ -149,13 +149,6 @@ impl ThreadPool {
         self.shared.stats()
     }
 
-    /// Counts the barriers so far, whoever owns the pool by then.
-    #[cfg(test)]
-    pub(crate) fn barriers(&self) -> impl Fn() -> u64 + use<> {
-        let shared = Arc::clone(&self.shared);
-        move || shared.stats().barriers
-    }
-
     /// How many threads are parked now.
     #[cfg(test)]
     fn parked(&self) -> usize {
