@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use minfer::engine::{Engine, EngineError, EngineOptions, Model, default_n_ctx};
@@ -11,10 +11,6 @@ use minfer_hub::{Hub, HubError, Progress};
 
 use crate::args::EngineArgs;
 use crate::output::{Failure, note};
-
-/// How much slower `--no-pack` is while the file is in memory (docs/BENCHMARKS.md).
-const NO_PACK_DECODE: &str = "4 to 8";
-const NO_PACK_PREFILL: &str = "1.1 to 1.5";
 
 /// The file a MODEL argument means; fetched if need be, with a bar on a terminal.
 pub fn resolve(spec: &str) -> Result<PathBuf, Failure> {
@@ -112,9 +108,8 @@ pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine,
 
 /// An engine with these options.
 pub fn start(model: Arc<Model>, options: EngineOptions) -> Result<Engine, Failure> {
-    if !options.pack {
-        note(no_pack_note(&model));
-    }
+    static NOTED: Once = Once::new();
+    let notice = (!options.pack).then(|| no_pack_note(&model));
     let started = std::time::Instant::now();
     let bar = ProgressBar::no_length();
     bar.set_style(bar_style("loading {bytes}/{total_bytes} {wide_bar}"));
@@ -125,7 +120,12 @@ pub fn start(model: Arc<Model>, options: EngineOptions) -> Result<Engine, Failur
         }
     });
     bar.finish_and_clear();
-    Ok(engine?)
+    let engine = engine?;
+    // Only now: what is refused says why, and nothing else.
+    if let Some(notice) = notice {
+        NOTED.call_once(|| note(notice));
+    }
+    Ok(engine)
 }
 
 /// What `--no-pack` costs and saves.
@@ -136,8 +136,8 @@ fn no_pack_note(model: &Model) -> String {
         .filter(|(_, w)| w.usage == WeightUse::Matrix);
     let bytes: usize = matrices.map(|(_, w)| w.data.bytes().len()).sum();
     format!(
-        "--no-pack: {:.0} MB of weights stay in the file instead of a packed copy in memory; decode is about \
-         {NO_PACK_DECODE} times slower, prefill about {NO_PACK_PREFILL} times",
+        "--no-pack: {:.0} MB of weights stay in the file instead of a packed copy in memory, and are packed anew at \
+         every use: each step is slower",
         bytes as f64 / 1e6
     )
 }

@@ -140,9 +140,25 @@ fn llama_cpp_7052_threads_and_chunks_change_nothing() {
         &["-t", "3", "-b", "7"],
         &["-t", "1", "-b", "32"],
         &["-t", "2", "--no-fuse"],
+        &["-t", "2", "--no-pack"],
     ] {
         assert_eq!(first, with(extra), "{extra:?}");
     }
+}
+
+#[test]
+fn no_pack_says_what_it_costs_once() {
+    let model = tiny("llama");
+    let args = ["run", &model, "Hello", "-n", "2", "--no-pack"];
+    let (with, without) = (run(args), run(&args[..5]));
+    assert_eq!(with.ok(), without.ok());
+    let notes = |stderr: &str| {
+        stderr
+            .lines()
+            .filter(|l| l.starts_with("--no-pack: "))
+            .count()
+    };
+    assert_eq!((notes(&with.stderr), notes(&without.stderr)), (1, 0));
 }
 
 #[test]
