@@ -1,13 +1,13 @@
 //! Speed of the CPU's matrix products on one thread, as shares of what the machine can do at best:
 //! one column (decode) against reading memory, 2 to 8 columns against one, many columns (prefill)
-//! against the integer dot product's peak.
+//! against the peak of the integer dot product, or of f32 multiply-adds.
 //!
 //!     cargo run --release -p minfer --example bench_kernels [MACHINE [TYPE]]
 
 use std::time::{Duration, Instant};
 
 use minfer::backend::cpu::kernels::matmul::{ActKind, ActTiles, Scratch, fill, matmul};
-use minfer::backend::cpu::kernels::probe::{int8_peak, read_bandwidth};
+use minfer::backend::cpu::kernels::probe::{f32_peak, int8_peak, read_bandwidth};
 use minfer::backend::cpu::pack::{PackedLayout, PackedMatrix, pack_strips};
 use minfer::lanes::Machine;
 use minfer::numeric::{GgmlType, RUNNABLE, is_float};
@@ -28,17 +28,19 @@ fn main() {
     let only = args
         .get(1)
         .map(|n| GgmlType::from_name(n).unwrap_or_else(|| exit(&format!("no type is called {n}"))));
-    let peak = int8_peak(machine, Duration::from_millis(200));
+    let time = Duration::from_millis(200);
+    let (int8, f32) = (int8_peak(machine, time), f32_peak(machine, time));
     println!(
-        "{}: int8 peak {:.0} Gop/s, one thread",
+        "{}: int8 peak {:.0} Gop/s, f32 peak {:.0} Gflop/s, one thread",
         machine.name(),
-        peak / 1e9
+        int8 / 1e9,
+        f32 / 1e9
     );
     for ty in RUNNABLE
         .into_iter()
         .filter(|t| only.is_none_or(|o| o == *t))
     {
-        bench(machine, ty, peak);
+        bench(machine, ty, if is_float(ty) { f32 } else { int8 });
     }
 }
 
@@ -77,14 +79,9 @@ fn bench(machine: Machine, ty: GgmlType, peak: f64) {
             .into_iter()
             .fold(f64::INFINITY, f64::min);
         let ops = 2.0 * (rows * K * n) as f64 / best;
-        match is_float(ty) {
-            true => print!("  {n}: {:.0} Gflop/s", ops / 1e9),
-            false => print!(
-                "  {n}: {:.0} Gop/s ({:.0} %)",
-                ops / 1e9,
-                100.0 * ops / peak
-            ),
-        }
+        let unit = if is_float(ty) { "Gflop/s" } else { "Gop/s" };
+        let share = 100.0 * ops / peak;
+        print!("  {n}: {:.0} {unit} ({share:.0} %)", ops / 1e9);
     }
     println!();
 }

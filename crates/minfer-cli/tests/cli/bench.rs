@@ -1,5 +1,6 @@
 //! `bench`: what it sweeps, what it prints in each format, what it counts.
 
+use minfer::backend::cpu::machine_of;
 use serde_json::Value;
 
 use crate::models::tiny;
@@ -115,6 +116,7 @@ fn bench_sweeps_every_list_and_names_tests_as_llama_bench_does() {
         assert_eq!((number(r, "n_batch"), &r["type_v"]), (16.0, &"f16".into()));
         assert_eq!(number(r, "stddev_ts"), 0.0, "of one repetition");
         assert_eq!(r["sampling"], false);
+        assert_eq!(r["instruction_set"], machine_of(None).unwrap().name());
         assert!(r.get("disturbed").is_none(), "only with --roofline");
         // F32 weights: no integer products.
         assert!(number(r, "f32_ops_per_token") > 0.0 && number(r, "int8_ops_per_token") == 0.0);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
+use minfer::backend::cpu::machine_of;
 use minfer::backend::cpu::roofline::{Limits, Roofline};
 use minfer::engine::{Engine, EngineOptions, Event, Measured, Model, Request, Task, Work};
 
@@ -41,7 +42,7 @@ pub fn bench(a: &BenchArgs) -> Outcome {
         true => vec![minfer::backend::cpu::default_threads()],
         false => a.threads.clone(),
     };
-    let mut report = Report::new(a, &model);
+    let mut report = Report::new(a, &model, machine_of(None)?.name());
     for n_threads in threads {
         let mut roofline = a.roofline.then(|| Roofline::new(n_threads)).transpose()?;
         for (type_k, type_v) in pairs(&a.cache_type_k, &a.cache_type_v) {

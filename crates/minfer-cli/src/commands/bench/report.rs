@@ -13,18 +13,20 @@ pub struct Report {
     model: String,
     size: u64,
     sampling: bool,
+    machine: &'static str,
     rows: Vec<Value>,
 }
 
 impl Report {
-    /// Without rows yet.
-    pub fn new(a: &BenchArgs, model: &Model) -> Report {
+    /// Without rows yet. `machine` is the instruction set's name.
+    pub fn new(a: &BenchArgs, model: &Model, machine: &'static str) -> Report {
         let path = model.file().path().file_name().unwrap_or_default();
         Report {
             format: a.output,
             model: path.to_string_lossy().into_owned(),
             size: model.file().size(),
             sampling: a.sample,
+            machine,
             rows: Vec::new(),
         }
     }
@@ -57,6 +59,7 @@ impl Report {
         add("version", env!("CARGO_PKG_VERSION").into());
         add("model_filename", self.model.as_str().into());
         add("model_size", self.size.into());
+        add("instruction_set", self.machine.into());
         add("test", r.case.name().into());
         add("n_prompt", r.case.n_prompt.into());
         add("n_gen", r.case.n_gen.into());

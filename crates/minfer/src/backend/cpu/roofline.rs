@@ -70,7 +70,10 @@ impl Roofline {
     /// # Errors
     /// No such machine, no threads, or no memory.
     pub fn new(n_threads: usize) -> Result<Roofline, CpuError> {
-        let bytes = BYTES;
+        Roofline::with_memory(n_threads, BYTES)
+    }
+
+    fn with_memory(n_threads: usize, bytes: usize) -> Result<Roofline, CpuError> {
         let Some(mut memory) = AlignedBuffer::try_zeroed(bytes) else {
             return Err(CpuError::OutOfMemory { bytes });
         };
@@ -124,7 +127,7 @@ impl Roofline {
         let seconds = timed(&self.pool, |w| {
             probe::read(machine, &bytes[w.range(bytes.len())], prefetch);
         })?;
-        Ok(BYTES as f64 / seconds)
+        Ok(bytes.len() as f64 / seconds)
     }
 
     /// Operations a second of a loop that every thread runs, returning how many it did.
@@ -162,7 +165,8 @@ mod tests {
 
     #[test]
     fn limits_are_measured_and_compared() {
-        let limits = Roofline::new(2).unwrap().measure().unwrap();
+        let limits = Roofline::with_memory(2, 1 << 20).unwrap().measure();
+        let limits = limits.unwrap();
         assert!(limits.read > 1e6 && limits.int8 > 1e6 && limits.f32 > 1e6);
         assert!(limits.barrier > 0.0 && limits.read >= limits.read_plain);
         assert_eq!(limits.difference(&limits), 0.0);
