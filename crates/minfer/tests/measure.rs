@@ -120,6 +120,13 @@ fn what_cannot_be_measured_is_refused_with_its_numbers() {
         ..all()
     };
     assert!(refused(never).contains("repetitions is 0"));
+    let without_steps = Measure {
+        n_prompt: 4,
+        n_gen: 0,
+        logits: true,
+        ..all()
+    };
+    assert!(refused(without_steps).contains("n_gen is 0"));
     let long = Measure {
         depth: 500,
         ..all()

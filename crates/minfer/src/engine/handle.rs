@@ -114,6 +114,9 @@ impl Engine {
         };
         within("n_seqs", m.n_seqs, self.options.n_seqs)?;
         within("repetitions", m.repetitions, usize::MAX)?;
+        if m.logits {
+            within("n_gen", m.n_gen, usize::MAX)?;
+        }
         let (depth, n_ctx) = (m.depth, self.options.n_ctx);
         let tokens = m.n_prompt.saturating_add(m.n_gen);
         within("n_prompt + n_gen", tokens, usize::MAX)?;

@@ -31,8 +31,8 @@ pub struct Measure {
     pub sampling: Option<SamplerParams>,
     /// Reads a count of allocations, right before and right after the timed part.
     pub allocations: Option<fn() -> u64>,
-    /// Say the logits after the last token of each sequence at the end ([`Event::Logits`], `row` is the
-    /// sequence), to compare them.
+    /// Say the logits after the last decode step of each sequence at the end ([`Event::Logits`], `row` is
+    /// the sequence), to compare them.
     pub logits: bool,
 }
 
