@@ -69,6 +69,7 @@ impl Report {
         add("n_batch", r.options.n_batch.into());
         add("type_k", r.options.type_k.name().into());
         add("type_v", r.options.type_v.name().into());
+        add("packed", r.options.pack.into());
         add("sampling", self.sampling.into());
         add("avg_ts", r.mean().into());
         add("stddev_ts", r.stddev().into());
