@@ -93,7 +93,7 @@ fn other_commands_refuse_their_bad_flags() {
         (&["bench", &model, "--n-batch", "0"], "--n-batch"),
         (
             &["bench", &model, "--cache-type-k", "f16,q3"],
-            "f32 and f16",
+            "f32, f16 and q8_0",
         ),
         (
             &["bench", &model, "-p", "0", "-n", "0"],
