@@ -13,6 +13,7 @@ compile_error!("bytes within a 32-bit lane are taken in little-endian order");
 mod machine;
 pub mod math;
 mod scalar;
+pub mod scan;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

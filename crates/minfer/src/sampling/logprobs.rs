@@ -1,6 +1,7 @@
 //! Log-probabilities of the chosen and the likeliest tokens.
 
 use super::{Candidate, SamplingError, math, select};
+use crate::lanes::scan;
 
 /// Log-probabilities (natural) under the softmax of all logits.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +15,8 @@ pub struct LogProbs {
 /// Log-probabilities of `chosen` and of the `n` likeliest tokens, over the whole vocabulary. Give the model's own logits: [`super::Sampler::sample`]
 /// writes bias and penalties into its slice. Errors: a non-finite logit, `chosen` outside the vocabulary.
 pub fn log_probs(logits: &[f32], chosen: u32, n: usize) -> Result<LogProbs, SamplingError> {
-    if let Some((token, value)) = math::first_non_finite(logits) {
+    if let Some(token) = scan::first_non_finite(logits) {
+        let value = logits[token];
         return Err(SamplingError::NonFinite { token, value });
     }
     let logit = logits
@@ -24,8 +26,8 @@ pub fn log_probs(logits: &[f32], chosen: u32, n: usize) -> Result<LogProbs, Samp
             value: format!("token {chosen}"),
             range: "a token of the vocabulary",
         })?;
-    let max = math::max(logits);
-    let log_total = math::ln(math::sum_exp(logits, max));
+    let max = scan::max(logits);
+    let log_total = math::ln(scan::sum_exp(logits, max));
     let log_prob = |logit: f32| (f64::from(logit) - f64::from(max) - log_total) as f32;
     let mut top: Vec<Candidate> = Vec::new();
     match n {

@@ -1,9 +1,6 @@
 //! `exp` and `ln` of our own: the C library's differ between machines. Only additions, multiplications, divisions and bit
 //! operations, which IEEE 754 fixes, in one order.
 
-/// Values handled side by side where a pass goes over the whole vocabulary.
-pub(super) const LANES: usize = 16;
-
 const SHIFT: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits
 
 /// e^x for x <= 0, 2 ulp or so; 0 below -87 (e^-87 is near the smallest normal number).
@@ -44,66 +41,12 @@ pub(super) fn ln(x: f64) -> f64 {
     exponent as f64 * std::f64::consts::LN_2 + 2.0 * s * sum
 }
 
-/// The largest value; minus infinity for an empty slice. NaN must not occur.
-pub(super) fn max(values: &[f32]) -> f32 {
-    let mut best = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (b, x) in best.iter_mut().zip(chunk) {
-            *b = if *x > *b { *x } else { *b };
-        }
-    }
-    best.iter()
-        .chain(rest)
-        .fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a })
-}
-
 /// The largest logit of the candidates; minus infinity if there is none.
 pub(super) fn max_logit(candidates: &[super::Candidate]) -> f32 {
     candidates.iter().fold(
         f32::NEG_INFINITY,
         |a, c| if c.logit > a { c.logit } else { a },
     )
-}
-
-/// The sum of e^(x - max) over all values: blocks of 64 x 16 lanes in f32, blocks and lanes in f64, in order.
-#[inline(never)]
-pub(super) fn sum_exp(values: &[f32], max: f32) -> f64 {
-    let mut total = 0.0;
-    let mut exps = [0.0f32; 64 * LANES];
-    for block in values.chunks(64 * LANES) {
-        // One plain loop for the exponentials, so that the compiler makes vectors of it.
-        for (e, x) in exps.iter_mut().zip(block) {
-            *e = exp(*x - max);
-        }
-        let mut lanes = [0.0f32; LANES];
-        let (chunks, rest) = exps[..block.len()].as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, e) in lanes.iter_mut().zip(chunk) {
-                *lane += e;
-            }
-        }
-        total += lanes.iter().chain(rest).map(|x| f64::from(*x)).sum::<f64>();
-    }
-    total
-}
-
-/// The first value that is not finite.
-pub(super) fn first_non_finite(values: &[f32]) -> Option<(usize, f32)> {
-    const MASK: u32 = 0x7f80_0000;
-    let (blocks, rest) = values.as_chunks::<64>();
-    let bad = |block: &[f32; 64]| {
-        block
-            .iter()
-            .fold(0u32, |any, x| any | u32::from(x.to_bits() & MASK == MASK))
-            != 0
-    };
-    let skip = blocks
-        .iter()
-        .position(bad)
-        .map_or(values.len() - rest.len(), |i| i * 64);
-    let found = values[skip..].iter().position(|x| !x.is_finite())?;
-    Some((skip + found, values[skip + found]))
 }
 
 #[cfg(test)]
@@ -137,25 +80,5 @@ mod tests {
             );
         }
         assert!((ln(1e-300) - 1e-300f64.ln()).abs() < 1e-12);
-    }
-
-    #[test]
-    fn the_sum_is_close_to_the_true_value() {
-        let values: Vec<f32> = (0..5000)
-            .map(|i| -((i * 7919 % 5000) as f32) * 0.01)
-            .collect();
-        let want: f64 = values.iter().map(|x| f64::from(*x).exp()).sum();
-        assert!((sum_exp(&values, 0.0) / want - 1.0).abs() < 1e-6);
-        assert_eq!(max(&values), 0.0);
-    }
-
-    #[test]
-    fn the_first_non_finite_value_is_found() {
-        let mut values = vec![1.0f32; 1000];
-        assert_eq!(first_non_finite(&values), None);
-        values[999] = f32::INFINITY;
-        assert_eq!(first_non_finite(&values), Some((999, f32::INFINITY)));
-        values[130] = f32::NAN;
-        assert_eq!(first_non_finite(&values).unwrap().0, 130);
     }
 }

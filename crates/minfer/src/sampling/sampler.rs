@@ -3,6 +3,7 @@
 use super::history::History;
 use super::select::{self, Scratch};
 use super::{Constraint, SamplerParams, SamplingError, draw, math};
+use crate::lanes::scan;
 
 /// A token the draw may choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +48,7 @@ impl Sampler {
         } else if k == 0 || k >= n_vocab {
             n_vocab
         } else {
-            (3 * k + 64).min(n_vocab)
+            (3 * k + 128).min(n_vocab)
         };
         let history = History::new(params.repeat_last_n);
         Ok(Sampler {
@@ -131,7 +132,8 @@ impl Sampler {
                 expected: self.n_vocab,
             });
         }
-        if let Some((token, value)) = math::first_non_finite(logits) {
+        if let Some(token) = scan::first_non_finite(logits) {
+            let value = logits[token];
             return Err(SamplingError::NonFinite { token, value });
         }
         for (token, bias) in &self.params.logit_bias {
@@ -221,7 +223,7 @@ impl Sampler {
 
 /// The likeliest token; on ties the lowest id.
 fn argmax(logits: &[f32]) -> Result<u32, SamplingError> {
-    let best = math::max(logits);
+    let best = scan::max(logits);
     if best == f32::NEG_INFINITY {
         return Err(SamplingError::NoneLeft);
     }
@@ -235,8 +237,8 @@ fn argmax(logits: &[f32]) -> Result<u32, SamplingError> {
 /// Gathers the likeliest tokens of the whole vocabulary, with weights, until they hold at least the fraction `p` of all weight; returns
 /// that whole weight. Usually the few within e^-10 of the best suffice, and the others need no entry.
 fn gather_mass(logits: &[f32], p: f32, candidates: &mut Vec<Candidate>) -> f64 {
-    let max = math::max(logits);
-    let total = math::sum_exp(logits, max);
+    let max = scan::max(logits);
+    let total = scan::sum_exp(logits, max);
     for range in [10.0, 20.0] {
         select::above(logits, max - range, candidates);
         if weigh(candidates, max, 1.0) >= f64::from(p) * total {

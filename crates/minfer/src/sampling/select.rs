@@ -3,37 +3,31 @@
 use std::cmp::Ordering;
 
 use super::Candidate;
-use super::math::LANES;
+use crate::lanes::scan;
 
 /// Best first: the higher logit, on ties the lower id. A total order, so every selection has one result.
 pub(super) fn better(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
 }
 
-/// Fills `out` with the k best tokens, best first. Tokens at minus infinity are left out. `out` should have room for 3 k + 64.
+/// Tokens that a scan looks at together.
+const GROUP: usize = 64;
+
+/// Fills `out` with the k best tokens, best first. Tokens at minus infinity are left out. `out` should have room for 3 k + 128.
 pub(super) fn top_k(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
     out.clear();
-    let room = 3 * k + 3 * LANES;
+    let room = 3 * k + GROUP;
     // What is not above the threshold can't be among the k best: k tokens with lower ids are at least as good.
     let mut threshold = f32::NEG_INFINITY;
-    for (c, chunk) in logits.chunks(LANES).enumerate() {
-        if chunk.iter().fold(0, |n, x| n + i32::from(*x > threshold)) == 0 {
-            continue;
-        }
-        for (i, logit) in chunk.iter().enumerate() {
-            if *logit > threshold {
-                out.push(Candidate {
-                    id: (c * LANES + i) as u32,
-                    logit: *logit,
-                    weight: 0.0,
-                });
-            }
-        }
+    let mut start = 0;
+    while let Some(group) = scan::group_above(logits, start, threshold) {
+        push_above(logits, group, threshold, out);
         if out.len() >= room {
             out.select_nth_unstable_by(k - 1, better);
             out.truncate(k);
             threshold = out[k - 1].logit;
         }
+        start = group + GROUP;
     }
     out.sort_unstable_by(better);
     out.truncate(k);
@@ -42,18 +36,23 @@ pub(super) fn top_k(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
 /// Fills `out` with the tokens above a logit, in order of their ids.
 pub(super) fn above(logits: &[f32], least: f32, out: &mut Vec<Candidate>) {
     out.clear();
-    for (c, chunk) in logits.chunks(LANES).enumerate() {
-        if chunk.iter().fold(0, |n, x| n + i32::from(*x > least)) == 0 {
-            continue;
-        }
-        for (i, logit) in chunk.iter().enumerate() {
-            if *logit > least {
-                out.push(Candidate {
-                    id: (c * LANES + i) as u32,
-                    logit: *logit,
-                    weight: 0.0,
-                });
-            }
+    let mut start = 0;
+    while let Some(group) = scan::group_above(logits, start, least) {
+        push_above(logits, group, least, out);
+        start = group + GROUP;
+    }
+}
+
+/// The tokens of one group above a logit.
+fn push_above(logits: &[f32], group: usize, least: f32, out: &mut Vec<Candidate>) {
+    let end = logits.len().min(group + GROUP);
+    for (id, logit) in logits.iter().enumerate().take(end).skip(group) {
+        if *logit > least {
+            out.push(Candidate {
+                id: id as u32,
+                logit: *logit,
+                weight: 0.0,
+            });
         }
     }
 }
