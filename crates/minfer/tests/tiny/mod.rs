@@ -119,7 +119,9 @@ pub fn logits_on(engine: &Engine, prompt: &[u32], all: bool) -> Vec<f32> {
 
 /// A measurement's repetitions, and each sequence's last logits if it says them.
 pub fn measure(engine: &Engine, measure: Measure) -> (Vec<Measured>, Vec<Vec<f32>>) {
-    let (mut repetitions, mut logits) = (Vec::new(), Vec::new());
+    // What is counted while the next repetition runs must not come from here.
+    let mut repetitions = Vec::with_capacity(measure.repetitions);
+    let mut logits = Vec::new();
     let (prompt, task) = (Vec::new(), Task::Measure(measure));
     let request = Request { prompt, task };
     for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {

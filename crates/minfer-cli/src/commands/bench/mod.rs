@@ -116,7 +116,10 @@ fn measure(a: &BenchArgs, engine: &Engine, case: &Case) -> Result<Vec<Measured>,
                 bar.set_position(done as u64);
             }
             Event::Measured(m) => {
-                bar.finish_and_clear();
+                // Once: the next repetition runs already, and what is allocated here is counted there.
+                if samples.is_empty() {
+                    bar.finish_and_clear();
+                }
                 samples.push(m);
             }
             Event::Error(e) => return Err(e.into()),
