@@ -100,9 +100,7 @@ impl<'a> Region<'a> {
             let bytes = &table.data.bytes()[id * row_bytes..][..row_bytes];
             numeric::decode_row(table.ty, bytes, out)
                 .expect("the loader has checked the table's type");
-        }
-        if w.index() == 0 {
-            self.weights.looked_up(weight, out.rows);
+            self.weights.looked_up(weight, 1);
         }
     }
 

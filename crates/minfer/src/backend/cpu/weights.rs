@@ -12,7 +12,7 @@ use super::staged::Matrix;
 use super::threads::ThreadPool;
 
 /// Rows of a table that are looked up before its pages are given back.
-const LOOKED_UP: usize = 256;
+const LOOKED_UP: usize = 64;
 
 /// One weight.
 enum Kept {
