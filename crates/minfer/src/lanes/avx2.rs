@@ -43,6 +43,8 @@ type Pair = (__m256i, __m256i);
 pub trait Dot: Copy + 'static {
     /// The accumulator.
     type D: Copy;
+    /// See [`Lanes::LATE_START`].
+    const LATE_START: bool;
     /// See [`Lanes::SIGNED8`].
     const SIGNED8: bool;
     /// See [`Lanes::steps`].
@@ -65,6 +67,7 @@ pub struct Vnni;
 
 impl Dot for Vnni {
     type D = Pair;
+    const LATE_START: bool = false;
     const SIGNED8: bool = false;
 
     #[inline(always)]
@@ -128,6 +131,7 @@ pub struct Maddubs;
 
 impl Dot for Maddubs {
     type D = (Pair, Pair); // 32-bit sums, 16-bit sums of pairs
+    const LATE_START: bool = true;
     const SIGNED8: bool = true;
 
     /// The most steps whose pair sums fit in 16 bits: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 31 * 127 = 31496,
@@ -148,8 +152,10 @@ impl Dot for Maddubs {
     }
     #[inline(always)]
     unsafe fn step(bits: usize, (sums, pairs): Self::D, w: Pair, a: __m256i) -> Self::D {
-        let lo = _mm256_add_epi16(pairs.0, maddubs(bits, w.0, a));
-        let hi = _mm256_add_epi16(pairs.1, maddubs(bits, w.1, a));
+        // Nothing saturates (see `steps`); the instruction is chosen because the compiler does not regroup
+        // saturating sums, which would need many more registers than there are.
+        let lo = _mm256_adds_epi16(pairs.0, maddubs(bits, w.0, a));
+        let hi = _mm256_adds_epi16(pairs.1, maddubs(bits, w.1, a));
         (sums, (lo, hi))
     }
     #[inline(always)]
@@ -218,6 +224,8 @@ impl<T: Dot> Lanes for Ymm<T> {
     type D = T::D;
 
     const WIDE: bool = false;
+    const NARROW: usize = 4;
+    const LATE_START: bool = T::LATE_START;
     const SIGNED8: bool = T::SIGNED8;
 
     #[inline(always)]

@@ -34,6 +34,8 @@ impl Lanes for Avx512 {
     type D = __m512i;
 
     const WIDE: bool = true;
+    const NARROW: usize = 4;
+    const LATE_START: bool = false;
     const SIGNED8: bool = false;
 
     #[inline(always)]

@@ -57,6 +57,11 @@ pub trait Lanes: Copy + 'static {
     /// Whether there are 32 registers of 16 lanes (elsewhere about half that room): kernels choose their
     /// tile by it.
     const WIDE: bool;
+    /// Columns of the widest product tile of a machine that is not [`Lanes::WIDE`]: 3 or 4.
+    const NARROW: usize;
+    /// Whether an accumulator that starts at zero is cheaper, its start value added to the sums at the end:
+    /// where steps are gathered elsewhere first, a start value would only hold registers.
+    const LATE_START: bool;
     /// `d_step` on 8-bit weights takes w - 128 instead of w, so that the sum needs no start value.
     const SIGNED8: bool;
 

@@ -201,6 +201,8 @@ impl<T: Dot> Lanes for Quad<T> {
     type D = [T::D; 4];
 
     const WIDE: bool = false;
+    const NARROW: usize = 3;
+    const LATE_START: bool = false;
     const SIGNED8: bool = true;
 
     #[inline(always)]

@@ -46,6 +46,8 @@ impl Lanes for Scalar {
     type D = [i32; LANES];
 
     const WIDE: bool = false;
+    const NARROW: usize = 3;
+    const LATE_START: bool = false;
     const SIGNED8: bool = false;
 
     #[inline(always)]

@@ -173,7 +173,7 @@ impl Region<'_> {
             // SAFETY: the plan puts a barrier after x's writer; the blocks are this thread's (caller).
             ActKind::Q8 => unsafe { quantize(self.machine, tiles, x, norm, blocks) },
             // SAFETY: as above.
-            ActKind::F32 => unsafe { interleave(tiles, x, norm, blocks) },
+            ActKind::F32 => unsafe { interleave(self.machine, tiles, x, norm, blocks) },
         }
     }
 

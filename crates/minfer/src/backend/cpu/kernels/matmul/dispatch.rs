@@ -4,6 +4,7 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::float::{Bf16, F16, F32, FloatFormat, FloatProduct};
 use super::format::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
@@ -144,89 +145,86 @@ impl Operands {
 
     /// The widths of machines with half the registers.
     #[inline(always)]
-    unsafe fn call_narrow<L: Lanes, F: Format>(&self, n: usize) {
-        match n {
-            3 => self.call::<L, F, 1, 3, 3>(),
-            2 => self.call::<L, F, 1, 2, 2>(),
-            _ => self.call::<L, F, 1, 1, 1>(),
+    unsafe fn call_narrow<L: Lanes, F: Format>(self, n: usize) {
+        if L::NARROW == 4 {
+            match n {
+                // Two sets of sums: there is no room for those of four columns.
+                4 if L::LATE_START && F::BITS == 5 => self.parts::<L, F, 1, 2, 4>(),
+                4 => self.call::<L, F, 1, 4, 4>(),
+                2 => self.call::<L, F, 1, 2, 2>(),
+                _ => self.call::<L, F, 1, 1, 1>(),
+            }
+        } else {
+            match n {
+                3 => self.call::<L, F, 1, 3, 3>(),
+                2 => self.call::<L, F, 1, 2, 2>(),
+                _ => self.call::<L, F, 1, 1, 1>(),
+            }
         }
     }
 }
 
-/// Products of a strip of floats with a tile of `n` columns, to `[n][32]`.
+/// Products of columns `ks` of a strip of floats with a tile of `n` columns, to `[n][32]`; `ks` that don't
+/// begin at 0 continue the sums that are there.
 ///
 /// # Safety
 /// As for the kernel that it calls.
 pub unsafe fn float_product<L: Lanes>(
     w: &PackedMatrix,
     s: usize,
+    ks: Range<usize>,
     n: usize,
     acts: *const u8,
     out: *mut f32,
 ) {
+    let args = FloatOperands {
+        strip: w.strip(s),
+        acts: acts.cast(),
+        ks,
+        out,
+    };
     match w.layout().ty {
-        GgmlType::F16 => float_width::<L, F16>(w, s, n, acts, out),
-        GgmlType::BF16 => float_width::<L, Bf16>(w, s, n, acts, out),
-        _ => float_width::<L, F32>(w, s, n, acts, out),
+        GgmlType::F16 => args.width::<L, F16>(n),
+        GgmlType::BF16 => args.width::<L, Bf16>(n),
+        _ => args.width::<L, F32>(n),
     }
 }
 
-#[inline(always)]
-unsafe fn float_width<L: Lanes, F: FloatFormat>(
-    w: &PackedMatrix,
-    s: usize,
-    n: usize,
-    acts: *const u8,
+/// The arguments of a [`FloatProduct`], its shape not chosen yet.
+struct FloatOperands {
+    strip: *const u8,
+    acts: *const f32,
+    ks: Range<usize>,
     out: *mut f32,
-) {
-    let (strip, k, acts, format) = (w.strip(s), w.layout().cols, acts.cast(), PhantomData);
-    if L::WIDE {
-        match n {
-            12 => L::call(FloatProduct::<F, 12> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            4 => L::call(FloatProduct::<F, 4> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            2 => L::call(FloatProduct::<F, 2> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            _ => L::call(FloatProduct::<F, 1> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
+}
+
+impl FloatOperands {
+    #[inline(always)]
+    unsafe fn width<L: Lanes, F: FloatFormat>(&self, n: usize) {
+        if L::WIDE {
+            match n {
+                12 => self.call::<L, F, 12>(),
+                4 => self.call::<L, F, 4>(),
+                2 => self.call::<L, F, 2>(),
+                _ => self.call::<L, F, 1>(),
+            }
+        } else {
+            match n {
+                2 => self.call::<L, F, 2>(),
+                _ => self.call::<L, F, 1>(),
+            }
         }
-    } else {
-        match n {
-            2 => L::call(FloatProduct::<F, 2> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-            _ => L::call(FloatProduct::<F, 1> {
-                strip,
-                k,
-                acts,
-                out,
-                format,
-            }),
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes, F: FloatFormat, const N: usize>(&self) {
+        L::call(FloatProduct::<F, N> {
+            strip: self.strip.add(2 * LANES * F::SIZE * self.ks.start),
+            k: self.ks.len(),
+            more: self.ks.start > 0,
+            acts: self.acts.add(N * self.ks.start),
+            out: self.out,
+            format: PhantomData,
+        })
     }
 }

@@ -27,7 +27,7 @@ pub struct Epilogue<'a> {
     pub residual: Option<Rows>,
 }
 
-/// A thread's own memory for unpacked strips.
+/// A thread's own memory for unpacked strips, and for sums of floats on their way.
 #[derive(Debug, Default)]
 pub struct Scratch {
     panels: AlignedBuffer,
@@ -45,6 +45,7 @@ impl Scratch {
     pub fn bytes(machine: Machine, kind: ActKind, tokens: usize, k: usize) -> usize {
         match kind {
             ActKind::Q8 if tokens > direct_columns(machine) => 2 * MAX_GROUP * panel_bytes(k),
+            ActKind::F32 if in_pieces(tokens, k) => 2 * tokens * FLOAT_SUMS,
             _ => 0,
         }
     }
@@ -196,17 +197,37 @@ impl Job<'_> {
         if self.glu.is_some() { 2 } else { 1 }
     }
 
-    /// All columns of float strips.
+    /// All columns of float strips: k by pieces that stay in the first cache for all tiles. The sums wait
+    /// in memory meanwhile, which changes no bit of them.
     #[inline(always)]
     unsafe fn floats<L: Lanes>(&self) {
         let mut sums = [const { Sums([MaybeUninit::uninit(); _]) }; 2];
+        let here = sums.each_mut().map(|s| s.0.as_mut_ptr().cast());
+        let (k, tokens) = (self.acts.k(), self.acts.tokens());
+        let waiting = in_pieces(tokens, k);
+        let piece = if waiting { FLOAT_PIECE } else { k };
         for s in self.strips.clone() {
-            for &tile in self.acts.tiles() {
-                for m in 0..self.matrices() {
-                    let (w, sums) = (self.weights[m], sums[m].0.as_mut_ptr().cast());
-                    float_product::<L>(w, s, tile.width, self.acts.tile(tile), sums);
+            let mut from = 0;
+            loop {
+                let ks = from..k.min(from + piece);
+                for &tile in self.acts.tiles() {
+                    let mut sums: [*mut f32; 2] = here;
+                    for m in 0..self.matrices() {
+                        if waiting {
+                            let at = (m * tokens + tile.first) * FLOAT_SUMS;
+                            sums[m] = self.panels.add(at).cast();
+                        }
+                        let (w, ks) = (self.weights[m], ks.clone());
+                        float_product::<L>(w, s, ks, tile.width, self.acts.tile(tile), sums[m]);
+                    }
+                    if ks.end == k {
+                        self.finish::<L>(2 * s, 2, tile, sums);
+                    }
                 }
-                self.finish::<L>(2 * s, 2, tile, &mut sums);
+                if ks.end == k {
+                    break;
+                }
+                from = ks.end;
             }
         }
     }
@@ -221,7 +242,8 @@ impl Job<'_> {
                     let (w, sums) = (self.weights[m], sums[m].0.as_mut_ptr().cast());
                     direct_product::<L>(w, s, tile.width, self.acts.tile(tile), sums);
                 }
-                self.finish::<L>(s, 1, tile, &mut sums);
+                let sums = sums.each_mut().map(|s| s.0.as_mut_ptr().cast());
+                self.finish::<L>(s, 1, tile, sums);
             }
         }
     }
@@ -252,7 +274,8 @@ impl Job<'_> {
                     let (w, sums) = (self.weights[m], sums[m].0.as_mut_ptr().cast());
                     panel_product::<L>(w, panel(m), second, tile.width, self.acts.tile(tile), sums);
                 }
-                self.finish::<L>(s, group, tile, &mut sums);
+                let sums = sums.each_mut().map(|s| s.0.as_mut_ptr().cast());
+                self.finish::<L>(s, group, tile, sums);
             }
             s += group;
         }
@@ -260,13 +283,7 @@ impl Job<'_> {
 
     /// Applies the epilogue to `group` vectors of 16 rows from vector `first` on, and stores them.
     #[inline(always)]
-    unsafe fn finish<L: Lanes>(
-        &self,
-        first: usize,
-        group: usize,
-        tile: Tile,
-        sums: &mut [Sums; 2],
-    ) {
+    unsafe fn finish<L: Lanes>(&self, first: usize, group: usize, tile: Tile, sums: [*mut f32; 2]) {
         let layout = self.weights[0].layout();
         let end = layout.rows.min(self.strips.end * layout.strip_rows());
         for c in 0..tile.width {
@@ -276,10 +293,10 @@ impl Job<'_> {
                     continue;
                 }
                 let at = LANES * (c * group + r);
-                let result = sums[0].0.as_mut_ptr().cast::<f32>().add(at);
+                let result = sums[0].add(at);
                 let mut v = L::f_load(result);
                 if let Some(glu) = self.glu {
-                    let up = L::f_load(sums[1].0.as_ptr().cast::<f32>().add(at));
+                    let up = L::f_load(sums[1].add(at));
                     let gate = match glu {
                         Activation::Silu => math::silu::<L>(v),
                         Activation::Gelu => math::gelu::<L>(v),
@@ -336,6 +353,17 @@ impl Kernel for Job<'_> {
             (ActKind::Q8, false) => self.panels::<L>(),
         }
     }
+}
+
+/// Bytes of a column's sums of a strip of floats.
+const FLOAT_SUMS: usize = 4 * MAX_GROUP * LANES;
+/// Columns of float weights that are multiplied with all tiles before the next: 32 rows of them and a tile's
+/// activations fit in the first cache together.
+const FLOAT_PIECE: usize = 256;
+
+/// Whether products of floats go through k by pieces: with several tiles, when a strip is no piece itself.
+fn in_pieces(tokens: usize, k: usize) -> bool {
+    tokens > MAX_WIDTH && k > FLOAT_PIECE
 }
 
 /// Room for a panel of `cols` columns of any format.

@@ -56,10 +56,12 @@ impl FloatFormat for Bf16 {
 /// Products of one strip (32 rows) with the N columns of a tile, written as `[N][32]` f32.
 ///
 /// # Safety
-/// `strip` points to a strip of `k` columns, `acts` to a tile of `k` times N values, `out` to 32 N values.
+/// `strip` points to `k` columns of a strip, `acts` to as many times N values of a tile, `out` to 32 N
+/// values: with `more`, the sums over the columns before, which go on in the same order.
 pub struct FloatProduct<F, const N: usize> {
     pub strip: *const u8,
     pub k: usize,
+    pub more: bool,
     pub acts: *const f32,
     pub out: *mut f32,
     pub format: PhantomData<F>,
@@ -71,6 +73,12 @@ impl<F: FloatFormat, const N: usize> Kernel for FloatProduct<F, N> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
         let mut acc = [[L::f_zero(); 2]; N];
+        if self.more {
+            for c in 0..N {
+                acc[c][0] = L::f_load(self.out.add(2 * LANES * c));
+                acc[c][1] = L::f_load(self.out.add(2 * LANES * c + LANES));
+            }
+        }
         let (mut p, mut a) = (self.strip, self.acts);
         for _ in 0..self.k {
             if N <= 4 {

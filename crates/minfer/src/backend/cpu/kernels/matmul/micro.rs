@@ -103,7 +103,15 @@ unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize, const W: us
     let per_half = 8 / halves;
     let mut t = [[L::f_zero(); N]; R];
     for h in 0..halves {
-        let mut sums = start::<L, F, R, N, W>(at.acts, h);
+        let mut sums = [[L::d_new(L::i_set1(0)); N]; R];
+        if !L::LATE_START {
+            for c in 0..N {
+                let d = L::d_new(start::<L, F, W>(at.acts, h, c));
+                for r in 0..R {
+                    sums[r][c] = d;
+                }
+            }
+        }
         for step in 0..per_half {
             let j = h * per_half + step;
             let mut w = [F::codes::<L>(at.strips, at.b, j); R];
@@ -128,7 +136,11 @@ unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize, const W: us
             let strip = at.strips.add(r * at.stride);
             let scale = F::scale::<L>(strip, heads[r].as_ptr().cast(), at.b, h);
             for c in 0..N {
-                let x = L::i_to_f(L::d_end(sums[r][c]));
+                let mut sum = L::d_end(sums[r][c]);
+                if L::LATE_START {
+                    sum = L::i_add(sum, start::<L, F, W>(at.acts, h, c));
+                }
+                let x = L::i_to_f(sum);
                 t[r][c] = if h == 0 {
                     L::f_mul(x, scale)
                 } else {
@@ -140,18 +152,14 @@ unsafe fn block<L: Lanes, F: Format, const R: usize, const N: usize, const W: us
     t
 }
 
-/// Accumulators that start at -zero * (sum of the block's, or of half h's, activations).
+/// What the sums of column `c` start at: -zero * (sum of the block's, or of half h's, activations).
 #[inline(always)]
-unsafe fn start<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(
-    acts: *const u8,
-    h: usize,
-) -> [[L::D; N]; R] {
-    let mut sums = [[L::d_new(L::i_set1(0)); N]; R];
+unsafe fn start<L: Lanes, F: Format, const W: usize>(acts: *const u8, h: usize, c: usize) -> L::I {
     let Some(log2) = F::ZERO_LOG2 else {
-        return sums;
+        return L::i_set1(0);
     };
     if L::SIGNED8 && F::BITS == 8 {
-        return sums;
+        return L::i_set1(0);
     }
     let places = TilePlaces::new(W);
     let from = if F::HALF {
@@ -159,14 +167,7 @@ unsafe fn start<L: Lanes, F: Format, const R: usize, const N: usize, const W: us
     } else {
         places.sum
     };
-    for c in 0..N {
-        let minus_sum = *acts.add(from).cast::<i32>().add(c);
-        let d = L::d_new(L::i_shl(L::i_set1(minus_sum), log2));
-        for r in 0..R {
-            sums[r][c] = d;
-        }
-    }
-    sums
+    L::i_shl(L::i_set1(*acts.add(from).cast::<i32>().add(c)), log2)
 }
 
 /// acc = fma(t, da, acc), then acc = fma(min, da * sum, acc).

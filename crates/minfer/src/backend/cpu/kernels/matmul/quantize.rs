@@ -26,7 +26,7 @@ pub fn fill(machine: Machine, tiles: &mut ActTiles, x: &[f32], norm: Option<Norm
     unsafe {
         match tiles.kind() {
             ActKind::Q8 => quantize(machine, tiles, rows, norm, blocks),
-            ActKind::F32 => interleave(tiles, rows, norm, blocks),
+            ActKind::F32 => interleave(machine, tiles, rows, norm, blocks),
         }
     }
 }
@@ -67,6 +67,7 @@ pub unsafe fn quantize(
 /// # Panics
 /// If the tiles are quantized ones, or a slice is too short.
 pub unsafe fn interleave(
+    machine: Machine,
     tiles: &ActTiles,
     rows: Rows,
     norm: Option<Norm<'_>>,
@@ -74,18 +75,14 @@ pub unsafe fn interleave(
 ) {
     assert_eq!(tiles.kind(), ActKind::F32, "tiles of another kind");
     check(tiles, &rows, &norm, &blocks);
-    for &tile in tiles.tiles() {
-        let out = tiles.tile_mut(tile).cast::<f32>();
-        for k in 32 * blocks.start..tiles.k().min(32 * blocks.end) {
-            for c in 0..tile.width {
-                let t = tile.first + c;
-                // SAFETY: `check` has seen the rows; nobody writes them (caller).
-                let x = unsafe { *rows.at_unchecked(t, k) };
-                let y = norm.map_or(x, |n| x * n.scale[t] * n.weight[k]);
-                // SAFETY: k < the tile's k and c < its width; the block is the caller's.
-                unsafe { *out.add(k * tile.width + c) = y };
-            }
-        }
+    // SAFETY: lengths are checked; the blocks are the caller's.
+    unsafe {
+        machine.run(Interleave {
+            tiles,
+            rows,
+            norm,
+            blocks,
+        })
     }
 }
 
@@ -107,6 +104,105 @@ fn check(tiles: &ActTiles, rows: &Rows, norm: &Option<Norm<'_>>, blocks: &Range<
             "{} norm weights",
             n.weight.len()
         );
+    }
+}
+
+struct Interleave<'a> {
+    tiles: &'a ActTiles,
+    rows: Rows,
+    norm: Option<Norm<'a>>,
+    blocks: Range<usize>,
+}
+
+impl Kernel for Interleave<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        for &tile in self.tiles.tiles() {
+            for b in self.blocks.clone() {
+                // SAFETY: `b` is in the tile, and `check` has seen the rows' lengths.
+                unsafe {
+                    match tile.width {
+                        12 => self.block::<L, 12>(tile, b),
+                        4 => self.block::<L, 4>(tile, b),
+                        2 => self.block::<L, 2>(tile, b),
+                        _ => self.block::<L, 1>(tile, b),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Interleave<'_> {
+    /// One block of all N columns: rows first, then turned.
+    ///
+    /// # Safety
+    /// `b` is a block of `tile`, which has N columns; as for [`Lanes`].
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // plain indices unroll; iterators would be closures
+    unsafe fn block<L: Lanes, const N: usize>(&self, tile: Tile, b: usize) {
+        let n = (self.tiles.k() - 32 * b).min(32);
+        let mut x = [[0.0f32; 32]; N];
+        // SAFETY: lengths were checked for all tokens and k at the entry; nobody writes the rows; the block
+        // of the tile is the caller's.
+        unsafe {
+            for c in 0..N {
+                self.row::<L>(&mut x[c], tile.first + c, b, n);
+            }
+            let mut out = self.tiles.tile_mut(tile).cast::<f32>().add(32 * b * N);
+            for k in 0..n {
+                for c in 0..N {
+                    *out.add(c) = x[c][k];
+                }
+                out = out.add(N);
+            }
+        }
+    }
+
+    /// The `n` values of block `b` of a token, with the norm.
+    ///
+    /// # Safety
+    /// As for `block`.
+    #[inline(always)]
+    unsafe fn row<L: Lanes>(&self, out: &mut [f32; 32], token: usize, b: usize, n: usize) {
+        // SAFETY: the caller's.
+        unsafe {
+            let x = self.rows.at_unchecked(token, 32 * b);
+            if n < 32 {
+                for (i, out) in out.iter_mut().enumerate().take(n) {
+                    let x = *x.add(i);
+                    *out = self
+                        .norm
+                        .map_or(x, |m| x * m.scale[token] * m.weight[32 * b + i]);
+                }
+                return;
+            }
+            let mut v = [L::f_load(x), L::f_load(x.add(LANES))];
+            if let Some(norm) = &self.norm {
+                v = normed::<L>(v, norm, token, b);
+            }
+            L::f_store(out.as_mut_ptr(), v[0]);
+            L::f_store(out.as_mut_ptr().add(LANES), v[1]);
+        }
+    }
+}
+
+/// Block `b` of a token's row, normed.
+///
+/// # Safety
+/// The norm has the token and the block; as for [`Lanes`].
+#[inline(always)]
+unsafe fn normed<L: Lanes>(v: [L::F; 2], norm: &Norm<'_>, token: usize, b: usize) -> [L::F; 2] {
+    // SAFETY: the caller's.
+    unsafe {
+        let scale = L::f_set1(norm.scale[token]);
+        let w = norm.weight.as_ptr().add(32 * b);
+        [
+            L::f_mul(L::f_mul(v[0], scale), L::f_load(w)),
+            L::f_mul(L::f_mul(v[1], scale), L::f_load(w.add(LANES))),
+        ]
     }
 }
 
@@ -146,10 +242,7 @@ impl Quantize<'_> {
             let x = self.rows.at_unchecked(token, 32 * b);
             let mut v = [L::f_load(x), L::f_load(x.add(LANES))];
             if let Some(norm) = &self.norm {
-                let scale = L::f_set1(norm.scale[token]);
-                let w = norm.weight.as_ptr().add(32 * b);
-                v[0] = L::f_mul(L::f_mul(v[0], scale), L::f_load(w));
-                v[1] = L::f_mul(L::f_mul(v[1], scale), L::f_load(w.add(LANES)));
+                v = normed::<L>(v, norm, token, b);
             }
             let codes = codes::<L>(v);
             let places = TilePlaces::new(tile.width);

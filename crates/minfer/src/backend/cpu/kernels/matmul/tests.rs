@@ -65,7 +65,7 @@ fn tiles(machine: Machine, ty: GgmlType, x: &[f32], k: usize, norm: Option<Norm<
         unsafe {
             match t.kind() {
                 ActKind::Q8 => quantize(machine, &t, rows, norm, blocks),
-                ActKind::F32 => interleave(&t, rows, norm, blocks),
+                ActKind::F32 => interleave(machine, &t, rows, norm, blocks),
             }
         }
     }
@@ -85,11 +85,11 @@ fn product(machine: Machine, m: &PackedMatrix, t: &ActTiles, epilogue: &Epilogue
     out
 }
 
-/// Shapes: rows beside whole strips, odd numbers of blocks.
+/// Shapes: rows beside whole strips, odd numbers of blocks, floats of several pieces.
 fn shapes(ty: GgmlType) -> Vec<(usize, usize)> {
     let block = ty.block_len();
     match block {
-        1 => vec![(1, 1), (33, 50), (70, 96)],
+        1 => vec![(1, 1), (33, 50), (70, 96), (40, 600)],
         _ => vec![
             (1, block),
             (16, 3 * block),
@@ -311,6 +311,32 @@ fn quantized_tiles_are_the_reference_rows() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Float tiles hold the normed rows, a last part of a block included: seen through the product.
+#[test]
+fn float_tiles_are_the_normed_rows() {
+    for (k, tokens) in [(50, 33), (96, 14), (7, 3)] {
+        let x = activations(tokens, k, 12);
+        let weight = Rng::new(6).vec(k, 2.0);
+        let scale: Vec<f32> = (0..tokens).map(|t| 0.3 + t as f32 * 0.01).collect();
+        let normed: Vec<f32> = x
+            .iter()
+            .enumerate()
+            .map(|(i, v)| v * scale[i / k] * weight[i % k])
+            .collect();
+        let m = matrix(GgmlType::F32, 40, k, 2);
+        let want = reference(&m, &normed);
+        for machine in machines() {
+            let norm = Norm {
+                scale: &scale,
+                weight: &weight,
+            };
+            let t = tiles(machine, GgmlType::F32, &x, k, Some(norm));
+            let got = product(machine, &m.packed, &t, &Epilogue::default());
+            assert_same_bits(&got, &want, &format!("{} {k} {tokens}", machine.name()));
         }
     }
 }

@@ -252,6 +252,7 @@ fn widths(machine: Machine, kind: ActKind, direct: bool) -> &'static [usize] {
         (Isa::Avx512, ActKind::Q8, true) => &[8, 4, 2, 1],
         (Isa::Avx512, ActKind::Q8, false) => &[12, 4, 2, 1],
         (Isa::Avx512, ActKind::F32, _) => &[12, 4, 2, 1],
+        (Isa::Avx2 | Isa::AvxVnni, ActKind::Q8, _) => &[4, 2, 1],
         (_, ActKind::Q8, _) => &[3, 2, 1],
         (_, ActKind::F32, _) => &[2, 1],
     }
