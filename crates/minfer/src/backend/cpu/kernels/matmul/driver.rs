@@ -200,6 +200,7 @@ impl Job<'_> {
     /// All columns of float strips: k by pieces that stay in the first cache for all tiles. The sums wait
     /// in memory meanwhile, which changes no bit of them.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // one index of several arrays
     unsafe fn floats<L: Lanes>(&self) {
         let mut sums = [const { Sums([MaybeUninit::uninit(); _]) }; 2];
         let here = sums.each_mut().map(|s| s.0.as_mut_ptr().cast());
