@@ -5,10 +5,12 @@ use minfer::backend::cpu::threads::MAX_THREADS;
 use minfer::engine::MAX_SEQS;
 use minfer::graph::KvType;
 
-use super::{MAX_BATCH, ModelArg, at_least, within};
+use super::{MAX_BATCH, ModelArg, within};
 
 /// Most tokens of one test; the model's own limit is lower.
 const MAX_TEST: usize = 1 << 24;
+/// Most repetitions of a test: all are kept for the median.
+const MAX_REPETITIONS: usize = 1 << 16;
 
 /// `minfer bench`.
 #[derive(Args)]
@@ -70,7 +72,7 @@ pub struct BenchArgs {
     #[arg(short = 't', long, value_name = "N,…", value_delimiter = ',', value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
     pub threads: Vec<usize>,
     /// Measured repetitions of each test.
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = at_least(1_usize), allow_negative_numbers = true)]
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = within(1, MAX_REPETITIONS), allow_negative_numbers = true)]
     pub repetitions: usize,
     /// Leave out the unmeasured first repetition of each test.
     #[arg(long)]

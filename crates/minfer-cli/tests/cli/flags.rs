@@ -85,6 +85,7 @@ fn other_commands_refuse_their_bad_flags() {
     let model = tiny("llama");
     for (args, needle) in [
         (&["bench", &model, "-r", "0"][..], "--repetitions"),
+        (&["bench", &model, "-r", "65537"], "from 1 to 65536"),
         (&["bench", &model, "-t", "1,0"], "--threads"),
         (&["bench", &model, "-b", "1,0"], "'0' for '--batch"),
         (&["bench", &model, "-b", "257"], "from 1 to 256"),

@@ -80,7 +80,9 @@ impl OwnWeights {
             });
             return f(packed, strips, 0..layout.rows, &mut self.panels);
         }
-        let step = strips_at_once(&layout);
+        // Of matrices of two types, so many that each has the room that was reserved for it alone.
+        let each = matrices.map(|m| strips_at_once(m.layout()));
+        let step = each.into_iter().min().unwrap_or(1);
         for first in strips.clone().step_by(step) {
             let now = first..strips.end.min(first + step);
             for (to, from) in self.staged.iter_mut().zip(matrices) {
@@ -105,4 +107,46 @@ fn stage(to: &mut PackedMatrix, from: &Matrix, strips: Range<usize>) {
     let src = &weight.data.bytes()[layout.source_of(strips)];
     let all = 0..part.strips();
     pack_strips(&part, all.clone(), src, to.strips_mut(all));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::graph::WeightUse;
+    use crate::numeric::GgmlType;
+
+    fn mapped(ty: GgmlType, rows: usize, cols: usize) -> Matrix {
+        let layout = PackedLayout::new(ty, rows, cols).unwrap();
+        let data = Arc::new(vec![0u8; rows * layout.row_bytes()]);
+        let weight = Weight {
+            name: ty.to_string(),
+            ty,
+            dims: vec![cols, rows],
+            usage: WeightUse::Matrix,
+            data,
+        };
+        Matrix::Mapped(layout, weight)
+    }
+
+    #[test]
+    fn matrices_of_two_types_stay_within_the_room_of_each() {
+        let (rows, cols) = (16 * 40 - 3, 1024);
+        let pair = [GgmlType::Q4_0, GgmlType::Q8_0].map(|ty| mapped(ty, rows, cols));
+        for [a, b] in [[0, 1], [1, 0]] {
+            let mut own = OwnWeights::default();
+            let (mut next, all) = (0, 0..pair[0].layout().strips());
+            let both = [&pair[a], &pair[b]];
+            own.with_packed(both, all, |packed, strips, rows, _| {
+                assert_eq!((strips.start, rows.start), (0, next));
+                next = rows.end;
+                for (packed, matrix) in packed.into_iter().zip(both) {
+                    assert_eq!(packed.layout().rows, rows.len());
+                    assert!(packed.layout().bytes() <= matrix.staged_bytes());
+                }
+            });
+            assert_eq!(next, rows);
+        }
+    }
 }

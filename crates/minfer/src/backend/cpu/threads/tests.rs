@@ -1,7 +1,7 @@
 //! Regions, barriers, loops, oversubscription, failures.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -236,12 +236,12 @@ fn eight_threads_on_one_cpu_finish() {
         use_one_cpu();
         assert_eq!(available_cpus(), 1);
         let pool = ThreadPool::new(8).unwrap();
-        let sum = AtomicU64::new(0);
+        let sum = AtomicUsize::new(0);
         for _ in 0..50 {
             pool.run(|w| {
                 for _ in 0..20 {
                     w.for_each(64, 1, |r| {
-                        sum.fetch_add(r.start as u64, Relaxed);
+                        sum.fetch_add(r.start, Relaxed);
                     });
                     w.barrier();
                 }
