@@ -231,6 +231,35 @@ fn same_bits_alone_and_in_a_batch_of_eight() {
     check_batch("llama, mixed formats", &tiny::quantized("llama", &types));
 }
 
+/// More rows than attention's blocks are done at once for: nodes run one by one.
+#[test]
+fn same_bits_in_a_batch_of_seventy() {
+    let last_logits = |n_seqs| {
+        let options = EngineOptions {
+            n_seqs,
+            n_ctx: 64,
+            n_threads: Some(3),
+            ..EngineOptions::default()
+        };
+        let engine = tiny::engine(&tiny::model("gemma3"), &options);
+        let measure = Measure {
+            n_seqs,
+            depth: 30,
+            n_gen: 4,
+            logits: true,
+            ..Measure::default()
+        };
+        let (_, logits) = tiny::measure(&engine, measure);
+        assert_eq!(logits.len(), n_seqs);
+        let bits = logits.into_iter().take(8).flatten().map(f32::to_bits);
+        bits.collect::<Vec<u32>>()
+    };
+    assert!(
+        last_logits(70) == last_logits(8),
+        "other logits in a larger batch"
+    );
+}
+
 #[test]
 fn same_bits_qwen3_q8_0_kv() {
     let _ = check("qwen3", KvType::Q8_0);

@@ -93,7 +93,7 @@ impl Scheduler {
         progress(done, total);
         for (backend, share) in self.backends.iter_mut().zip(&shares) {
             backend.load_weights(share, &mut |bytes| {
-                // A vector that several backends take counts once.
+                // Never past the end: a vector is told by every backend that takes it.
                 let before = done;
                 done = total.min(done + bytes);
                 if done > before {
