@@ -122,14 +122,11 @@ impl Core {
             return Ok(Next::End);
         }
         for out in 0..self.batch.out_rows().len() {
-            self.scheduler.read_output(out..out + 1, &mut self.logits)?;
+            let row = self.scheduler.output_row(out, &mut self.logits)?;
             let next = if seq.is_logits() {
-                seq.logits(
-                    first_row + self.batch.out_rows()[out] as usize,
-                    &self.logits,
-                )?
+                seq.logits(first_row + self.batch.out_rows()[out] as usize, row)?
             } else {
-                seq.choose(&mut self.logits, self.model.tokenizer(), self.n_ctx)?
+                seq.choose(row, self.model.tokenizer(), self.n_ctx)?
             };
             if next == Next::End {
                 return Ok(Next::End);

@@ -132,8 +132,7 @@ impl Core {
         }
         if m.logits {
             for row in 0..m.n_seqs {
-                self.scheduler.read_output(row..row + 1, &mut self.logits)?;
-                let values = self.logits.clone();
+                let values = self.scheduler.output_row(row, &mut self.logits)?.to_vec();
                 drop(events.send(Event::Logits { row, values }));
             }
         }
@@ -212,8 +211,8 @@ impl Core {
             lane.next = match &mut lane.sampler {
                 None => Measure::token(seq, position + 1, self.logits.len()),
                 Some(sampler) => {
-                    self.scheduler.read_output(seq..seq + 1, &mut self.logits)?;
-                    let id = sampler.sample(&mut self.logits, position as u64 + 1)?;
+                    let row = self.scheduler.output_row(seq, &mut self.logits)?;
+                    let id = sampler.sample(row, position as u64 + 1)?;
                     sampler.accept(id);
                     id
                 }

@@ -243,6 +243,11 @@ pub trait Backend: Send {
         }
         Ok(())
     }
+    /// `len` f32 values from element `first` of the buffer, where they are memory that the host may look
+    /// at and change; `None` if they are not, or not all there.
+    fn host_f32(&mut self, _buffer: BufferId, _first: usize, _len: usize) -> Option<&mut [f32]> {
+        None
+    }
     /// Executes the nodes of a run in order.
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError>;
     /// Waits until everything started is done.

@@ -188,14 +188,40 @@ fn node_values(
     })
 }
 
-/// Rows of the graph's first output as f32.
-pub(super) fn read_output(
+/// One row of the graph's first output: where it lies if the host can look there, else copied to `room`.
+pub(super) fn output_row<'a>(
     compiled: &Compiled,
-    backends: &mut [Box<dyn Backend>],
-    rows: std::ops::Range<usize>,
+    backends: &'a mut [Box<dyn Backend>],
+    row: usize,
     counts: Counts,
-    out: &mut [f32],
-) -> Result<(), GraphError> {
+    room: &'a mut Vec<f32>,
+) -> Result<&'a mut [f32], GraphError> {
+    let out = output(compiled, &(row..row.saturating_add(1)), counts)?;
+    let home = backend(backends, out.backend);
+    let first = out.place.offset + row * out.place.stride;
+    // Asked twice: a borrow that is given back only in one branch is beyond the compiler.
+    if home.host_f32(out.place.buffer, first, out.cols).is_none() {
+        room.resize(out.cols, 0.0);
+        home.read_f32(out.place.buffer, first, room)?;
+        return Ok(room);
+    }
+    let values = home.host_f32(out.place.buffer, first, out.cols);
+    values.ok_or_else(|| GraphError::Output("its memory can't be looked at any more".into()))
+}
+
+/// Where the graph's first output lies.
+struct Output {
+    backend: BackendId,
+    place: Place,
+    cols: usize,
+}
+
+/// Finds it, and checks that the last pass computed these rows.
+fn output(
+    compiled: &Compiled,
+    rows: &std::ops::Range<usize>,
+    counts: Counts,
+) -> Result<Output, GraphError> {
     let id = compiled.graph.outputs[0];
     let node = compiled.graph.node(id);
     let in_use = counts.rows(node.shape.rows);
@@ -205,23 +231,43 @@ pub(super) fn read_output(
             "rows {a}..{b} asked, the last pass computed {in_use}"
         )));
     }
-    let want = rows.len() * node.shape.cols;
+    let backend = node.backend.expect("assigned before running");
+    let places = &compiled.places[backend.0 as usize];
+    Ok(Output {
+        backend,
+        place: places[id.index()].expect("outputs have places"),
+        cols: node.shape.cols,
+    })
+}
+
+/// Rows of the graph's first output as f32.
+pub(super) fn read_output(
+    compiled: &Compiled,
+    backends: &mut [Box<dyn Backend>],
+    rows: std::ops::Range<usize>,
+    counts: Counts,
+    out: &mut [f32],
+) -> Result<(), GraphError> {
+    let Output {
+        backend: b,
+        place,
+        cols,
+    } = output(compiled, &rows, counts)?;
+    let want = rows.len() * cols;
     if out.len() != want {
-        let (n, cols) = (rows.len(), node.shape.cols);
+        let n = rows.len();
         return Err(GraphError::Output(format!(
             "{n} rows of {cols} are {want} values, the buffer has {}",
             out.len()
         )));
     }
-    let b = node.backend.expect("assigned before running");
-    let place = compiled.places[b.0 as usize][id.index()].expect("outputs have places");
     let home = backend(backends, b);
     let first = |row: usize| place.offset + row * place.stride;
-    if place.stride == node.shape.cols || rows.len() == 1 {
+    if place.stride == cols || rows.len() == 1 {
         home.read_f32(place.buffer, first(rows.start), out)?;
         return Ok(());
     }
-    for (row, out) in rows.zip(out.chunks_exact_mut(node.shape.cols.max(1))) {
+    for (row, out) in rows.zip(out.chunks_exact_mut(cols.max(1))) {
         home.read_f32(place.buffer, first(row), out)?;
     }
     Ok(())

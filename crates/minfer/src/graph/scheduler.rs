@@ -201,6 +201,23 @@ impl Scheduler {
         Ok(())
     }
 
+    /// One row of the last pass's output, to look at and to change until the next pass: not copied where
+    /// the host can look into the backend's memory, else in `room`.
+    ///
+    /// # Errors
+    /// [`GraphError::Output`] if nothing ran or there is no such row.
+    pub fn output_row<'a>(
+        &'a mut self,
+        row: usize,
+        room: &'a mut Vec<f32>,
+    ) -> Result<&'a mut [f32], GraphError> {
+        let Some((at, counts)) = self.last else {
+            return Err(GraphError::Output("no forward pass has finished".into()));
+        };
+        let compiled = self.cache.at(at);
+        execute::output_row(compiled, &mut self.backends, row, counts, room)
+    }
+
     /// Rows of the last pass's output, row after row; `out` holds exactly that many values.
     ///
     /// # Errors

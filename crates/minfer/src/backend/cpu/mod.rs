@@ -304,17 +304,24 @@ impl Backend for CpuBackend {
         first: usize,
         out: &mut [f32],
     ) -> Result<(), BackendError> {
-        let cols = out.len();
-        let from = self.buffer(buffer)?;
-        if (first + cols) * 4 > from.len() {
+        let Some(from) = self.host_f32(buffer, first, out.len()) else {
             return Err(fault(format!(
-                "a read of {cols} values past the end of buffer {}",
+                "a read of {} values past the end of buffer {}",
+                out.len(),
                 buffer.0
             )));
-        }
-        // SAFETY: nobody writes between regions.
-        out.copy_from_slice(unsafe { Rows::new(from, first, cols, 1, cols).row(0) });
+        };
+        out.copy_from_slice(from);
         Ok(())
+    }
+
+    fn host_f32(&mut self, buffer: BufferId, first: usize, len: usize) -> Option<&mut [f32]> {
+        let from = self.buffer(buffer).ok()?;
+        if first.checked_add(len)?.checked_mul(4)? > from.len() {
+            return None;
+        }
+        // SAFETY: inside the buffer; `&mut self`, and nobody writes between regions.
+        Some(unsafe { Rows::new(from, first, len, 1, len).row_mut(0) })
     }
 
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {
