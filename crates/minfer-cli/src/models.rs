@@ -137,7 +137,7 @@ fn no_pack_note(model: &Model) -> String {
     let bytes: usize = matrices.map(|(_, w)| w.data.bytes().len()).sum();
     format!(
         "--no-pack: {:.0} MB of weights stay in the file instead of a packed copy in memory; while the file is in \
-         memory, decode is about 4 times slower, prefill of a long prompt a tenth",
+         memory, decode is about 4 times slower, prefill of a long prompt about 10 % slower",
         bytes as f64 / 1e6
     )
 }
