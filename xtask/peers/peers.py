@@ -192,6 +192,8 @@ def arguments():
     for word in args.models:
         if not any(word in name for name in _marks.MODELS):
             parser.error(f"no model `{word}`; there are: {', '.join(_marks.MODELS)}")
+    if args.llama_cpp and not (Path(args.llama_cpp) / "native" / "bin").is_dir():
+        parser.error(f"--llama-cpp: {args.llama_cpp} holds no folder native/bin")
     args.tests = args.tests.split(",") if args.tests else list(_marks.TESTS)
     for word in args.tests:
         if word not in _marks.TESTS:

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         ["golden"] => golden::all(&root),
         ["golden", name] => golden::one(&root, name),
         ["models"] => models::cache().and_then(|dir| models::fetch(&dir)),
-        ["models", dir] => models::fetch(&PathBuf::from(dir)),
+        ["models", dir] if !dir.starts_with('-') => models::fetch(&PathBuf::from(dir)),
         ["peers", ref rest @ ..] => peers::run(&root, rest),
         ["show", "--list"] => show::list(&root),
         ["show", name] => show::one(&root, name),
