@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::float::{Bf16, F16, F32, FloatFormat, FloatProduct};
 use super::format::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
 use super::micro::{Product, Unpack};
+use super::tiles::TilePlaces;
 use crate::backend::cpu::pack::PackedMatrix;
 use crate::lanes::{LANES, Lanes};
 use crate::numeric::GgmlType;
@@ -58,7 +59,7 @@ pub unsafe fn direct_product<L: Lanes>(
 ) {
     let (strip, cols) = (w.strip(s), w.layout().cols);
     by_format!(w.layout().ty, F => {
-        let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, out };
+        let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, more: false, out };
         if L::WIDE {
             match n {
                 8 => args.call::<L, F, 1, 8, 8>(),
@@ -87,7 +88,7 @@ pub unsafe fn panel_product<L: Lanes>(
     let cols = w.layout().cols;
     by_format!(w.layout().ty, F => {
         type P = <F as Format>::Panel;
-        let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, out };
+        let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, more: false, out };
         if L::WIDE {
             match n {
                 12 if F::HALF => args.parts::<L, P, 2, 4, 12>(),
@@ -108,8 +109,13 @@ struct Operands {
     stride: usize,
     superblocks: usize,
     acts: *const u8,
+    more: bool,
     out: *mut f32,
 }
+
+/// Blocks of k that all parts of a tile are multiplied with before the next: two strips' panels of them and the
+/// tile's activations fit in the first cache together.
+const PIECE: usize = 16;
 
 impl Operands {
     /// N columns of a tile of W.
@@ -120,6 +126,7 @@ impl Operands {
             stride,
             superblocks,
             acts,
+            more,
             out,
         } = self;
         let format = PhantomData;
@@ -128,18 +135,35 @@ impl Operands {
             stride,
             superblocks,
             acts,
+            more,
             out,
             format,
         })
     }
 
-    /// A tile of W columns, N at a time: as many as the format's sums leave registers for.
+    /// A tile of W columns, N at a time: as many as the format's sums leave registers for. Where that is few,
+    /// all parts of a piece of k come before the next piece, so that strips leave the second cache once.
     #[inline(always)]
     unsafe fn parts<L: Lanes, F: Format, const R: usize, const N: usize, const W: usize>(mut self) {
-        for _ in 0..W / N {
-            self.call::<L, F, R, N, W>();
-            self.acts = self.acts.add(4 * N);
-            self.out = self.out.add(LANES * R * N);
+        let all = self.superblocks;
+        let piece = if F::HALF && L::WIDE {
+            PIECE / F::BLOCKS
+        } else {
+            all
+        };
+        let (acts, out) = (self.acts, self.out);
+        let mut from = 0;
+        while from < all {
+            self.superblocks = piece.min(all - from);
+            self.more = from > 0;
+            for part in 0..W / N {
+                let block = from * F::BLOCKS * TilePlaces::new(W).bytes;
+                self.acts = acts.add(block + 4 * N * part);
+                self.out = out.add(LANES * R * N * part);
+                self.call::<L, F, R, N, W>();
+            }
+            self.strips = self.strips.add(self.superblocks * F::BYTES);
+            from += self.superblocks;
         }
     }
 

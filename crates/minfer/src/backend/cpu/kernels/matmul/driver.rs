@@ -271,6 +271,7 @@ impl Job<'_> {
                 }
             }
             for &tile in self.acts.tiles() {
+                self.expect::<L>(s, tile);
                 for m in 0..self.matrices() {
                     let (w, sums) = (self.weights[m], sums[m].0.as_mut_ptr().cast());
                     panel_product::<L>(w, panel(m), second, tile.width, self.acts.tile(tile), sums);
@@ -279,6 +280,20 @@ impl Job<'_> {
                 self.finish::<L>(s, group, tile, sums);
             }
             s += group;
+        }
+    }
+
+    /// Asks for the lines where the results of vectors of 16 rows from vector `first` on will go: rows of
+    /// many columns are far apart, and their lines are in no near cache when the product is done.
+    #[inline(always)]
+    unsafe fn expect<L: Lanes>(&self, first: usize, tile: Tile) {
+        for token in tile.first..tile.first + tile.width {
+            let at = self
+                .out
+                .as_ptr()
+                .wrapping_add(token * self.out.stride() + LANES * first);
+            L::prefetch(at.cast());
+            L::prefetch(at.wrapping_add(LANES).cast());
         }
     }
 

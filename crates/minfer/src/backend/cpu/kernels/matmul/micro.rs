@@ -24,12 +24,14 @@ const AHEAD: usize = 6144;
 /// # Safety
 /// `strips` points to R strips of `superblocks` superblocks, `stride` bytes apart (they may be the same
 /// strip); `acts` to the first of the columns (4 bytes a column) in a tile of W columns and as many
-/// blocks; `out` to 16 R N values.
+/// blocks; `out` to 16 R N values: with `more`, the sums over the blocks before, which go on in the same
+/// order.
 pub struct Product<F, const R: usize, const N: usize, const W: usize> {
     pub strips: *const u8,
     pub stride: usize,
     pub superblocks: usize,
     pub acts: *const u8,
+    pub more: bool,
     pub out: *mut f32,
     pub format: PhantomData<F>,
 }
@@ -41,6 +43,13 @@ impl<F: Format, const R: usize, const N: usize, const W: usize> Kernel for Produ
     unsafe fn run<L: Lanes>(self) {
         let mut heads = [const { MaybeUninit::<[f32; HEAD]>::uninit() }; R];
         let mut acc = [[L::f_zero(); N]; R];
+        if self.more {
+            for c in 0..N {
+                for r in 0..R {
+                    acc[r][c] = L::f_load(self.out.add(LANES * (c * R + r)));
+                }
+            }
+        }
         let (mut p, mut a) = (self.strips, self.acts);
         for _ in 0..self.superblocks {
             for r in 0..R {
