@@ -95,18 +95,11 @@ class Peers:
         path, turns = self.path(name), self.turns or turns
         own = {t: [] for t in tests}
         peer = {t: {0: [], 1: []} for t in tests}
-        deciding = 1 if turns < 3 else 2
         for turn in range(turns):
             got = _engines.rates(self.own.bench(path, tests.values(), 2, repetitions, *flags, cpu=cpu).out)
             for t, shape in tests.items():
                 own[t] += got[shape]
-            for fa in (0, 1):
-                chosen = {t: s for t, s in tests.items() if turn < deciding or faster(peer[t]) == fa}
-                if chosen:
-                    args = (path, chosen.values(), 2, repetitions, "-fa", fa, *flags)
-                    got = _engines.rates(self.peer.bench(*args, cpu=cpu or "native").out)
-                    for t, shape in chosen.items():
-                        peer[t][fa] += got[shape]
+            self.peer_turn(path, tests, 2, peer, _figures.decides(turn, turns), repetitions, flags, cpu)
         for t in tests:
             fa = faster(peer[t])
             good = kept(peer[t][fa])
@@ -114,28 +107,40 @@ class Peers:
             self.tell(name, t, median(own[t]) / median(good), "x", ">=", _marks.mark(name, t), spread(own[t]),
                       f"{spread(good)} fa {fa}", f"{lost} turns left out" if lost else "")
 
+    def peer_turn(self, path, tests, threads, peer, deciding, repetitions=1, flags=(), cpu=None):
+        """llama.cpp's speeds: with both flash-attention settings in turns that decide, then with the faster."""
+        for fa in (0, 1):
+            chosen = {t: s for t, s in tests.items() if deciding or faster(peer[t]) == fa}
+            if chosen:
+                args = (path, chosen.values(), threads, repetitions, "-fa", fa, *flags)
+                got = _engines.rates(self.peer.bench(*args, cpu=cpu or "native").out)
+                for t, shape in chosen.items():
+                    peer[t][fa] += got[shape]
+
     def one_thread(self, name, tests):
         """Shares of one thread's limits; at depth 0 llama.cpp's speed beside them."""
-        path = self.path(name)
+        path, turns = self.path(name), self.turns or 3
         flat, deep = ({t: s for t, s in tests.items() if bool(s.depth) == d} for d in (False, True))
-        own, peer, share = ({t: [] for t in tests} for _ in range(3))
-        for turn in range(self.turns or 3):
+        own, share = ({t: [] for t in tests} for _ in range(2))
+        peer = {t: {0: [], 1: []} for t in flat}
+        for turn in range(turns):
             if flat:
                 self.one_thread_turn(path, flat, 1, own, share)
-                got = _engines.rates(self.peer.bench(path, flat.values(), 1, 1).out)
-                for t, s in flat.items():
-                    peer[t] += got[s]
+                self.peer_turn(path, flat, 1, peer, _figures.decides(turn, turns))
             # Filling a deep KV on one thread takes long, and the steps after it repeat well.
             if deep and turn == 0:
                 self.one_thread_turn(path, deep, 3, own, share)
         for t in tests:
             calm = [s for s, disturbed in share[t] if not disturbed]
             note = [] if calm else ["the machine changed meanwhile"]
-            if peer[t]:
-                note.insert(0, f"{median(own[t]) / median(kept(peer[t])):.2f}x llama.cpp")
+            beside = ""
+            if t in flat:
+                fa = faster(peer[t])
+                good = kept(peer[t][fa])
+                note.insert(0, f"{median(own[t]) / median(good):.2f}x llama.cpp")
+                beside = f"{spread(good)} fa {fa}"
             value = median(calm or [s for s, _ in share[t]])
-            self.tell(name, t, value, "", ">=", _marks.mark(name, t), spread(own[t]),
-                      spread(kept(peer[t])) if peer[t] else "", ", ".join(note))
+            self.tell(name, t, value, "", ">=", _marks.mark(name, t), spread(own[t]), beside, ", ".join(note))
 
     def one_thread_turn(self, path, tests, repetitions, own, share):
         """One process of minfer on one thread; adds its speeds and shares."""

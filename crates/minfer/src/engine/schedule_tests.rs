@@ -1,13 +1,15 @@
 //! How a step is scheduled on the CPU: barriers a layer, and that merged blocks of nodes change no bit.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Model;
 use crate::backend::cpu::CpuBackend;
 use crate::graph::{
-    BatchInputs, ContextParams, GraphKind, GraphParams, KvType, Scheduler, SchedulerOptions,
-    capacity_class,
+    BatchInputs, ContextParams, GraphError, GraphKind, GraphParams, KvType, Scheduler,
+    SchedulerOptions, capacity_class,
 };
 use crate::lanes::Machine;
 
@@ -40,12 +42,15 @@ struct Rig {
     model: Arc<Model>,
     scheduler: Scheduler,
     context: ContextParams,
+    /// Which segment of attention fails, counted from when it is set; 0: none.
+    fail: Arc<AtomicUsize>,
 }
 
 impl Rig {
     fn new(model: &Arc<Model>, way: Way) -> Rig {
         let mut backend = CpuBackend::with_machine(Machine::detect(), way.threads).unwrap();
         backend.set_merge(way.merge);
+        let fail = backend.failing_segment();
         let mut scheduler = Scheduler::new(vec![Box::new(backend)], SchedulerOptions::default());
         scheduler
             .load_weights(model.weights(), &mut |_, _| {})
@@ -64,11 +69,16 @@ impl Rig {
                 pages_per_seq: PAGES_PER_SEQ,
                 fuse: way.fuse,
             },
+            fail,
         }
     }
 
     /// One pass; the bits of the asked rows' logits, and the barriers it took.
     fn pass(&mut self, rows: &[Row], asked: &[i32]) -> (Vec<u32>, u64) {
+        self.try_pass(rows, asked).unwrap()
+    }
+
+    fn try_pass(&mut self, rows: &[Row], asked: &[i32]) -> Result<(Vec<u32>, u64), GraphError> {
         let column = |f: &dyn Fn(&Row) -> usize| -> Vec<i32> {
             rows.iter().map(|r| i32::try_from(f(r)).unwrap()).collect()
         };
@@ -100,12 +110,9 @@ impl Rig {
         };
         let (arch, before) = (self.model.arch(), self.scheduler.counters());
         self.scheduler
-            .forward(&params, &|p| arch.build(p), &inputs, None)
-            .unwrap();
+            .forward(&params, &|p| arch.build(p), &inputs, None)?;
         let mut out = vec![0.0; asked.len() * n_vocab];
-        self.scheduler
-            .read_output(0..asked.len(), &mut out)
-            .unwrap();
+        self.scheduler.read_output(0..asked.len(), &mut out)?;
         for (row, want) in out.chunks_exact(n_vocab).enumerate() {
             let mut room = Vec::new();
             let there = self.scheduler.output_row(row, &mut room).unwrap();
@@ -113,7 +120,7 @@ impl Rig {
             assert!(room.is_empty(), "a row in the host's memory is not copied");
         }
         let bits = out.iter().map(|x| x.to_bits()).collect();
-        (bits, self.scheduler.counters().since(before).barriers)
+        Ok((bits, self.scheduler.counters().since(before).barriers))
     }
 
     /// The first `n` tokens of a sequence.
@@ -183,6 +190,7 @@ fn passes(rig: &mut Rig) -> Vec<Vec<u32>> {
 
 #[test]
 fn merged_blocks_give_the_bits_of_single_nodes() {
+    let mut seen = BTreeSet::new();
     for name in NAMES {
         let model = model(name);
         for (kv, ways) in [
@@ -191,7 +199,12 @@ fn merged_blocks_give_the_bits_of_single_nodes() {
                 &[(1, true), (2, true), (3, false), (4, true)][..],
             ),
             (KvType::F32, &[(2, false), (3, true)]),
+            (KvType::Q8_0, &[(2, true), (4, false)]),
         ] {
+            if model.hparams().head_dim % kv.block() != 0 {
+                continue; // refused
+            }
+            seen.insert(kv.name());
             let want = passes(&mut Rig::new(&model, Way { kv, ..PLAIN }));
             for &(threads, fuse) in ways {
                 let merge = true;
@@ -209,6 +222,34 @@ fn merged_blocks_give_the_bits_of_single_nodes() {
                     );
                 }
             }
+        }
+    }
+    assert_eq!(seen.len(), 3, "every format has a model: {seen:?}");
+}
+
+#[test]
+fn after_a_failure_inside_a_merged_step_passes_have_their_bits() {
+    let way = Way {
+        threads: 2,
+        merge: true,
+        ..PLAIN
+    };
+    let model = model("llama");
+    let (mut failed, mut never) = (Rig::new(&model, way), Rig::new(&model, way));
+    for rig in [&mut failed, &mut never] {
+        // Three segments of each: a head's are shared among the threads.
+        for seq in 0..2 {
+            rig.prefill(seq, 0..300);
+            rig.prefill(seq, 300..530);
+        }
+    }
+    for segment in [1, 2, 4] {
+        failed.fail.store(segment, Ordering::Relaxed);
+        let error = failed.try_pass(&[(0, 530)], &[0]).unwrap_err();
+        assert!(error.to_string().contains("as a test asked"), "{error}");
+        for row in [(1, 530), (0, 530)] {
+            let [got, want] = [&mut failed, &mut never].map(|r| r.pass(&[row], &[0]).0);
+            assert!(got == want, "{row:?} after segment {segment} failed");
         }
     }
 }

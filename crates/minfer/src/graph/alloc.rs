@@ -386,7 +386,7 @@ fn block_sources(graph: &Graph, id: NodeId) -> Vec<NodeId> {
 fn kv_shape(graph: &Graph, id: NodeId) -> KvShape {
     let node = graph.node(id);
     let Op::KvStore {
-        part,
+        ty,
         n_head_kv,
         head_dim,
         ..
@@ -400,10 +400,7 @@ fn kv_shape(graph: &Graph, id: NodeId) -> KvShape {
         Op::Input(Input::PageTable(super::LayerKind::Windowed))
     );
     KvShape {
-        ty: match part {
-            KvPart::K => context.type_k,
-            KvPart::V => context.type_v,
-        },
+        ty,
         pages: match windowed {
             true => context.pages_windowed,
             false => context.pages_full,

@@ -110,9 +110,12 @@ fn refusal(
         name: node.name,
         op: node.op.name(),
         layer: node.layer.map_or(String::new(), |l| format!(", layer {l}")),
-        tensors: match tensors.is_empty() {
-            true => "activations only".to_string(),
-            false => tensors.join(", "),
+        tensors: match &node.op {
+            Op::KvStore { ty, head_dim, .. } => {
+                format!("{} of heads of {head_dim} channels", ty.name())
+            }
+            _ if tensors.is_empty() => "activations only".to_string(),
+            _ => tensors.join(", "),
         },
         backends: match names.is_empty() {
             true => "none".to_string(),

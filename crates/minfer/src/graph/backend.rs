@@ -248,6 +248,8 @@ pub trait Backend: Send {
     fn host_f32(&mut self, _buffer: BufferId, _first: usize, _len: usize) -> Option<&mut [f32]> {
         None
     }
+    /// No run of the graph with this uid will come any more: what was made for it may go.
+    fn forget(&mut self, _graph: u64) {}
     /// Executes the nodes of a run in order.
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError>;
     /// Waits until everything started is done.

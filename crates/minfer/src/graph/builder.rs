@@ -243,6 +243,10 @@ impl Builder {
         let op = Op::KvStore {
             layer: spec.layer,
             part,
+            ty: match part {
+                KvPart::K => self.graph.params.context.type_k,
+                KvPart::V => self.graph.params.context.type_v,
+            },
             n_head_kv: spec.n_head_kv,
             head_dim: spec.head_dim,
         };

@@ -113,11 +113,12 @@ impl GraphCache {
         self.check_budget(&compiled.plan, backends, budget)?;
         self.allocate_kv(&compiled.plan, backends)?;
         let grown = self.grow_pools(&compiled.plan, backends)?;
-        self.evict(compiled.graph.params.weights_version);
+        self.evict(compiled.graph.params.weights_version, backends);
         for graph in &mut self.graphs {
             if uses_any(&graph.plan, &grown) {
                 resolve(graph, &self.pools, &self.kv);
                 // What a device captured for the old uid names buffers that are gone.
+                forget(backends, graph);
                 graph.graph.uid = next_uid();
             }
         }
@@ -130,12 +131,18 @@ impl GraphCache {
     }
 
     /// Makes room for one more graph; graphs of older weights go first.
-    fn evict(&mut self, weights_version: u64) {
-        self.graphs
-            .retain(|g| g.graph.params.weights_version >= weights_version);
+    fn evict(&mut self, weights_version: u64, backends: &mut [Box<dyn Backend>]) {
+        self.graphs.retain(|g| {
+            let kept = g.graph.params.weights_version >= weights_version;
+            if !kept {
+                forget(backends, g);
+            }
+            kept
+        });
         while self.graphs.len() >= self.max_graphs {
             let oldest = (0..self.graphs.len()).min_by_key(|&i| self.graphs[i].last_used);
-            self.graphs.remove(oldest.expect("not empty"));
+            let gone = self.graphs.remove(oldest.expect("not empty"));
+            forget(backends, &gone);
         }
     }
 
@@ -252,7 +259,7 @@ impl GraphCache {
 
     /// After a failed allocation no graph's places can be trusted: all are forgotten. KV stays.
     fn drop_pools(&mut self, backends: &mut [Box<dyn Backend>], gone: Option<(usize, usize)>) {
-        self.graphs.clear();
+        self.graphs.drain(..).for_each(|g| forget(backends, &g));
         for (b, pool) in self.pools.iter_mut().enumerate() {
             for (k, buffer) in pool.drain(..).enumerate() {
                 if gone != Some((b, k)) {
@@ -271,6 +278,12 @@ impl GraphCache {
 
 fn kv_bytes(region: &KvRegion, backends: &[Box<dyn Backend>]) -> usize {
     backends[region.backend.0 as usize].kv_bytes(&region.shape)
+}
+
+/// Tells every backend that this graph, under the uid it has now, does not run any more.
+fn forget(backends: &mut [Box<dyn Backend>], compiled: &Compiled) {
+    let uid = compiled.graph.uid;
+    backends.iter_mut().for_each(|b| b.forget(uid));
 }
 
 fn uses_any(plan: &Plan, replaced: &[(usize, usize)]) -> bool {

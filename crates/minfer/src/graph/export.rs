@@ -210,11 +210,13 @@ fn detail(op: &Op) -> Value {
         Op::KvStore {
             layer,
             part,
+            ty,
             n_head_kv,
             head_dim,
         } => json!({
             "layer": layer,
             "part": format!("{part:?}"),
+            "type": ty.name(),
             "n_head_kv": n_head_kv,
             "head_dim": head_dim,
         }),

@@ -3,7 +3,7 @@
 //! Activations are matrices `[rows][cols]` of f32, one row a token, rows contiguous unless a
 //! [`Op::View`] says otherwise. Sources are listed in the order given at each operator.
 
-use super::WeightId;
+use super::{KvType, WeightId};
 
 /// What the host fills in before a graph runs. Data, never structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -197,6 +197,8 @@ pub enum Op {
         layer: usize,
         /// Which region.
         part: KvPart,
+        /// Its format.
+        ty: KvType,
         /// KV heads.
         n_head_kv: usize,
         /// Channels of a head.

@@ -31,6 +31,7 @@ impl Region<'_> {
     pub(super) fn kv_store(&self, part: KvPart, id: NodeId, w: &Worker<'_>) {
         let node = self.run.graph.node(id);
         let Op::KvStore {
+            ty,
             n_head_kv,
             head_dim,
             ..
@@ -42,11 +43,7 @@ impl Region<'_> {
         let context = &self.run.graph.params.context;
         let args = StoreArgs {
             part,
-            ty: if part == KvPart::K {
-                context.type_k
-            } else {
-                context.type_v
-            },
+            ty,
             n_head_kv,
             head_dim,
             x: x.as_ptr(),

@@ -94,13 +94,14 @@ impl<'a> Region<'a> {
             .ty
             .row_bytes(out.cols)
             .expect("a table's rows are whole blocks");
+        let batch = out.rows;
         for r in w.range(out.rows) {
             // SAFETY: ids are inputs; this thread alone writes row r.
             let (id, out) = unsafe { (ids.row_i32(r)[0] as usize, out.row_mut(r)) };
             let bytes = &table.data.bytes()[id * row_bytes..][..row_bytes];
             numeric::decode_row(table.ty, bytes, out)
                 .expect("the loader has checked the table's type");
-            self.weights.looked_up(weight, 1);
+            self.weights.looked_up(weight, 1, batch);
         }
     }
 

@@ -74,7 +74,7 @@ pub struct CpuBackend {
     scratch: Shared,
     /// What each thread has for itself.
     threads: Vec<Mutex<ThreadScratch>>,
-    /// Steps of the runs seen so far, by graph, nodes, and whether token and output rows are many.
+    /// Steps of the runs of the graphs there are, by graph, nodes, and whether token and output rows are many.
     plans: HashMap<(u64, NodeRange, (bool, bool)), Vec<Step>>,
     /// For which pass there is room now: graph, nodes, rows, segments of attention.
     room: Option<(u64, NodeRange, Counts, usize)>,
@@ -111,6 +111,12 @@ impl CpuBackend {
     pub(crate) fn set_merge(&mut self, merge: bool) {
         self.merge = merge;
         self.plans.clear();
+    }
+
+    /// Where a test says which segment of attention fails, counted from then.
+    #[cfg(test)]
+    pub(crate) fn failing_segment(&self) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
+        self.scratch.fail.clone()
     }
 
     /// Packs matrices when they are loaded (the default), or leaves them in the mapping and packs a few strips at
@@ -202,7 +208,7 @@ impl Backend for CpuBackend {
         match &node.op {
             Op::MatMul(m) => matmul::supports(m, |w| self.weights.kind(w)),
             Op::Attention(a) => kernels::attention::supports(a.n_head, a.n_head_kv, a.head_dim),
-            Op::KvStore { head_dim, .. } => head_dim % LANES == 0,
+            Op::KvStore { ty, head_dim, .. } => head_dim % LANES == 0 && head_dim % ty.block() == 0,
             _ => true,
         }
     }
@@ -322,6 +328,10 @@ impl Backend for CpuBackend {
         }
         // SAFETY: inside the buffer; `&mut self`, and nobody writes between regions.
         Some(unsafe { Rows::new(from, first, len, 1, len).row_mut(0) })
+    }
+
+    fn forget(&mut self, graph: u64) {
+        self.plans.retain(|(uid, ..), _| *uid != graph);
     }
 
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::CpuBackend;
 use crate::graph::reference::{Decoded, Reference};
 use crate::graph::{
-    Activation, Attention, BatchInputs, Builder, ContextParams, Graph, GraphKind, GraphParams,
-    Input, KvPart, KvType, LayerKind, MatPart, NodeId, Norm, PAGE, RopeKind, RopeScaling,
-    RopeTable, Scheduler, SchedulerOptions, Weight, WeightId, WeightSet, WeightUse, capacity_class,
+    Activation, Attention, Backend, BatchInputs, Builder, ContextParams, Graph, GraphKind,
+    GraphParams, Input, KvPart, KvType, LayerKind, MatPart, NodeId, NodeRange, Norm, PAGE,
+    RopeKind, RopeScaling, RopeTable, Scheduler, SchedulerOptions, Weight, WeightId, WeightSet,
+    WeightUse, capacity_class,
 };
 use crate::lanes::Machine;
 use crate::lanes::tests::machines;
@@ -444,6 +445,63 @@ fn attention(
         }
         .check();
     }
+}
+
+#[test]
+fn a_region_of_part_blocks_is_refused() {
+    let head_dim = 48;
+    let mut w = Weights::new(5);
+    let x = source(&mut w, head_dim);
+    let spec = Attention {
+        layer: 0,
+        n_head: 1,
+        n_head_kv: 1,
+        head_dim,
+        scale: 1.0,
+        window: None,
+        kind: LayerKind::Full,
+    };
+    let build = |b: &mut Builder| {
+        let x = x(b);
+        let k = b.kv_store("k store", x, KvPart::K, &spec);
+        let v = b.kv_store("v store", x, KvPart::V, &spec);
+        let at = (b.input(Input::Slots), b.input(Input::RowSeq));
+        b.attention("attention", [x, k, v], at, spec)
+    };
+    for (kv, good) in [(KvType::F16, true), (KvType::Q8_0, false)] {
+        let case = Case {
+            name: "part blocks".into(),
+            weights: &w,
+            tokens: 1,
+            kv,
+            build: &build,
+            tolerance: 0.0,
+        };
+        let backend = CpuBackend::with_machine(Machine::scalar(), 1).unwrap();
+        let mut s = Scheduler::new(vec![Box::new(backend)], SchedulerOptions::default());
+        s.load_weights(&w.set, &mut |_, _| {}).unwrap();
+        let error = s.prepare(&case.params(true), &|p| case.graph(p)).err();
+        let error = error.map(|e| e.to_string());
+        assert_eq!(error.is_none(), good, "{error:?}");
+        if let Some(text) = error {
+            let named = text.contains("'k store'") && text.contains("q8_0 of heads of 48");
+            assert!(named, "{text}");
+        }
+    }
+}
+
+#[test]
+fn steps_go_with_their_graph() {
+    let mut backend = CpuBackend::with_machine(Machine::scalar(), 1).unwrap();
+    let nodes = NodeRange { start: 0, end: 1 };
+    for (uid, many) in [(1, false), (1, true), (2, false), (2, true)] {
+        backend
+            .plans
+            .insert((uid, nodes, (false, many)), Vec::new());
+    }
+    backend.forget(1);
+    assert_eq!(backend.plans.len(), 2);
+    assert!(backend.plans.keys().all(|key| key.0 == 2));
 }
 
 #[test]

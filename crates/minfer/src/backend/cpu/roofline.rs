@@ -37,9 +37,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The greatest relative difference of a limit that speeds are judged by (the barrier is none).
+    /// The greatest relative difference of a limit that speeds are judged by (the barrier is none): 0 to 1,
+    /// and 1 if a limit is no number above 0, since then nothing is known.
     pub fn difference(&self, other: &Limits) -> f64 {
-        let of = |a: f64, b: f64| (a - b).abs() / a.max(b);
+        let known = |x: f64| x > 0.0 && x.is_finite();
+        let of = |a: f64, b: f64| match known(a) && known(b) {
+            true => (a - b).abs() / a.max(b),
+            false => 1.0,
+        };
         of(self.read, other.read)
             .max(of(self.int8, other.int8))
             .max(of(self.f32, other.f32))
@@ -74,14 +79,20 @@ impl Roofline {
     }
 
     fn with_memory(n_threads: usize, bytes: usize) -> Result<Roofline, CpuError> {
-        let Some(mut memory) = AlignedBuffer::try_zeroed(bytes) else {
+        let Some(memory) = AlignedBuffer::try_zeroed(bytes) else {
             return Err(CpuError::OutOfMemory { bytes });
         };
-        // Pages that were never written are all one page of zeros.
-        memory.bytes_mut().fill(1);
+        let pool = ThreadPool::new(n_threads)?;
+        // Pages that were never written are all one page of zeros; written first by the thread that will
+        // read them, they lie near to it.
+        pool.run(|w| {
+            let own = w.range(memory.len());
+            // SAFETY: inside the buffer, which this function owns; each thread's range is its alone.
+            unsafe { std::ptr::write_bytes(memory.as_mut_ptr().add(own.start), 1, own.len()) };
+        })?;
         Ok(Roofline {
             machine: machine_of(None)?,
-            pool: ThreadPool::new(n_threads)?,
+            pool,
             memory,
         })
     }
@@ -176,5 +187,35 @@ mod tests {
         };
         assert!((limits.difference(&slower) - 0.25).abs() < 1e-12);
         assert_eq!(slower.best(&limits), limits);
+    }
+
+    #[test]
+    fn a_limit_that_was_not_measured_is_like_no_other() {
+        let good = Limits {
+            read: 2e9,
+            read_plain: 1e9,
+            int8: 3e9,
+            f32: 4e9,
+            barrier: 0.0,
+        };
+        for bad in [0.0, f64::NAN, f64::INFINITY] {
+            let none = [
+                Limits { read: bad, ..good },
+                Limits { int8: bad, ..good },
+                Limits { f32: bad, ..good },
+            ];
+            for none in none {
+                let all = [none.difference(&good), good.difference(&none)];
+                assert_eq!(all, [1.0, 1.0], "{none:?}");
+                assert_eq!(none.difference(&none), 1.0, "{none:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_that_is_read_was_written() {
+        let mut roofline = Roofline::with_memory(3, (1 << 20) + 1).unwrap();
+        let bytes = roofline.memory.bytes_mut();
+        assert!(bytes.len() == (1 << 20) + 1 && bytes.iter().all(|b| *b == 1));
     }
 }

@@ -1,6 +1,8 @@
 //! Memory of a region beside the graph's buffers: activations as products take them, and what each
 //! thread has for itself.
 
+#[cfg(test)]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::graph::{BackendError, Counts, MatMul, Node, Op, Rows as RowCount, Run};
@@ -127,6 +129,9 @@ pub(super) struct Shared {
     floats: AlignedBuffer,
     /// How many segments of each tile and KV head of an attention are done; 0 between attentions.
     done: Vec<AtomicUsize>,
+    /// The segment that a test wants to fail, counted from now; 0: none.
+    #[cfg(test)]
+    pub fail: Arc<AtomicUsize>,
 }
 
 /// Whether a product of so many rows uses the shared tiles.
@@ -156,18 +161,30 @@ impl Shared {
             tiles: Vec::new(),
             floats: AlignedBuffer::empty(),
             done: none.take(ITEMS_A_THREAD * threads).collect(),
+            #[cfg(test)]
+            fail: Arc::default(),
         }
     }
 
     /// One more segment of the tile and KV head with number `at` is done: whether that was the last of
     /// `all`. Then all of them can be read.
     pub fn one_more_done(&self, at: usize, all: usize) -> bool {
+        #[cfg(test)]
+        self.fail_if_asked();
         let last = self.done[at].fetch_add(1, Ordering::AcqRel) + 1 == all;
         if last {
             // Nobody counts here again before the next barrier.
             self.done[at].store(0, Ordering::Relaxed);
         }
         last
+    }
+
+    #[cfg(test)]
+    fn fail_if_asked(&self) {
+        let left = self
+            .fail
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        assert!(left != Ok(1), "a segment fails as a test asked");
     }
 
     /// After a region that ended in the middle.

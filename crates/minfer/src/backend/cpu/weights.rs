@@ -14,12 +14,35 @@ use super::threads::ThreadPool;
 /// Rows of a table that are looked up before its pages are given back.
 const LOOKED_UP: usize = 64;
 
+/// Batches of so many rows give pages back. In smaller ones, as a decode's, the next token's row would have to
+/// be brought in again while everybody waits for it.
+const MANY_ROWS: usize = 32;
+
 /// One weight.
 enum Kept {
     Matrix(Matrix),
     Vector(Vec<f32>),
-    /// With the rows looked up since the mapping last let go of its pages.
-    Table(Weight, AtomicUsize),
+    Table(Table),
+}
+
+/// Rows in the mapping.
+struct Table {
+    weight: Weight,
+    /// Whether nobody else reads these bytes in the mapping.
+    alone: bool,
+    /// Rows looked up since the mapping last let go of its pages.
+    since: AtomicUsize,
+}
+
+impl Kept {
+    /// Bytes beside the mapping.
+    fn bytes(&self) -> usize {
+        match self {
+            Kept::Matrix(Matrix::Packed(m)) => m.layout().bytes(),
+            Kept::Vector(v) => 4 * v.len(),
+            Kept::Matrix(Matrix::Mapped(..)) | Kept::Table(_) => 0,
+        }
+    }
 }
 
 /// All weights by id.
@@ -27,7 +50,6 @@ pub(super) struct Weights {
     /// Whether matrices are packed, or stay in the mapping.
     pack: bool,
     kept: Vec<Option<Kept>>,
-    bytes: usize,
     /// Frequencies of the tables of angles seen so far.
     freqs: Vec<(RopeTable, RopeFreqs)>,
 }
@@ -38,23 +60,44 @@ impl Weights {
         Weights {
             pack,
             kept: Vec::new(),
-            bytes: 0,
             freqs: Vec::new(),
         }
     }
 
     /// Bytes that a weight takes beside the mapping; refuses what can't be run.
     pub fn bytes_of(&self, weight: &Weight) -> Result<usize, BackendError> {
-        let bytes = match weight.usage {
-            WeightUse::Table => return Ok(0),
-            WeightUse::Vector => Ok(4 * weight.cols()),
-            WeightUse::Matrix => layout_of(weight).map(|l| if self.pack { l.bytes() } else { 0 }),
-        };
-        bytes.map_err(|reason| refuse(weight, reason))
+        let layout = layout_of(weight).map_err(|reason| refuse(weight, reason))?;
+        if weight.usage == WeightUse::Vector && layout.rows != 1 {
+            let reason = format!("a vector has one row, not {}", layout.rows);
+            return Err(refuse(weight, reason));
+        }
+        Ok(match weight.usage {
+            WeightUse::Matrix if self.pack => layout.bytes(),
+            WeightUse::Matrix | WeightUse::Table => 0,
+            WeightUse::Vector => 4 * layout.cols,
+        })
     }
 
-    /// Takes weights in: packs them on all threads, decodes them, or leaves them where they are.
+    /// Takes weights in: packs them on all threads, decodes them, or leaves them where they are. After an error
+    /// none of them is here.
     pub fn load(
+        &mut self,
+        weights: &[(WeightId, &Weight)],
+        pool: &ThreadPool,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(), BackendError> {
+        let done = self.take(weights, pool, progress);
+        if done.is_err() {
+            for (id, _) in weights {
+                if let Some(kept) = self.kept.get_mut(id.0 as usize) {
+                    *kept = None;
+                }
+            }
+        }
+        done
+    }
+
+    fn take(
         &mut self,
         weights: &[(WeightId, &Weight)],
         pool: &ThreadPool,
@@ -63,14 +106,17 @@ impl Weights {
         let mut others = 0;
         for &(id, weight) in weights {
             let kept = match weight.usage {
-                WeightUse::Table => Kept::Table(weight.clone(), AtomicUsize::new(0)),
+                WeightUse::Table => Kept::Table(Table {
+                    weight: weight.clone(),
+                    alone: self.pack || !read_elsewhere(weight, weights),
+                    since: AtomicUsize::new(0),
+                }),
                 WeightUse::Vector => Kept::Vector(decode_vector(weight)?),
                 WeightUse::Matrix => Kept::Matrix(self.room_for(weight)?),
             };
             if weight.usage != WeightUse::Matrix || !self.pack {
                 others += weight.data.bytes().len();
             }
-            self.bytes += self.bytes_of(weight)?;
             let at = id.0 as usize;
             if self.kept.len() <= at {
                 self.kept.resize_with(at + 1, || None);
@@ -108,7 +154,7 @@ impl Weights {
 
     /// Bytes of everything that is not left in the mapping.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.kept.iter().flatten().map(Kept::bytes).sum()
     }
 
     fn get(&self, id: WeightId) -> &Kept {
@@ -154,19 +200,23 @@ impl Weights {
     /// As [`Weights::matrix`].
     pub fn table(&self, id: WeightId) -> &Weight {
         match self.get(id) {
-            Kept::Table(t, _) => t,
+            Kept::Table(t) => &t.weight,
             _ => panic!("weight {} is no table", id.0),
         }
     }
 
-    /// Says that rows of a table were looked up. A touched row brings its neighbours' pages with it, so that an
-    /// answer's tokens would soon hold the whole table in memory: now and then the mapping lets go of it.
-    pub fn looked_up(&self, id: WeightId, rows: usize) {
-        if let Kept::Table(table, since) = self.get(id)
-            && since.fetch_add(rows, Relaxed) + rows >= LOOKED_UP
-        {
-            since.store(0, Relaxed);
-            table.data.advise(0..table.data.bytes().len(), Advice::Done);
+    /// Says that rows of a table were looked up, in a batch of so many. A touched row brings its neighbours' pages
+    /// with it, so that a prompt's tokens would soon hold the whole table in memory: now and then the mapping lets
+    /// go of it. What answers have touched goes with the next prompt.
+    pub fn looked_up(&self, id: WeightId, rows: usize, batch: usize) {
+        let Kept::Table(table) = self.get(id) else {
+            return;
+        };
+        let since = table.since.fetch_add(rows, Relaxed) + rows;
+        if since >= LOOKED_UP && batch >= MANY_ROWS && table.alone {
+            table.since.store(0, Relaxed);
+            let data = &table.weight.data;
+            data.advise(0..data.bytes().len(), Advice::Done);
         }
     }
 
@@ -189,7 +239,15 @@ impl Weights {
     }
 }
 
-/// The layout of a matrix, if it can be run and its bytes are those of its shape.
+/// Whether a matrix has the bytes of a table, as a head that is tied to the embedding does.
+fn read_elsewhere(table: &Weight, weights: &[(WeightId, &Weight)]) -> bool {
+    let place = |w: &Weight| w.data.bytes().as_ptr();
+    weights
+        .iter()
+        .any(|(_, w)| w.usage == WeightUse::Matrix && std::ptr::eq(place(w), place(table)))
+}
+
+/// The layout of a matrix, table or vector (one row), if it can be run and its bytes are those of its shape.
 fn layout_of(weight: &Weight) -> Result<PackedLayout, String> {
     let layout =
         PackedLayout::new(weight.ty, weight.rows(), weight.cols()).map_err(|e| e.to_string())?;
@@ -235,33 +293,125 @@ mod tests {
             &self.0
         }
         fn advise(&self, part: Range<usize>, advice: Advice) {
-            assert_eq!(advice, Advice::Done);
-            self.1.lock().unwrap().push(part);
+            if advice == Advice::Done {
+                self.1.lock().unwrap().push(part);
+            }
         }
     }
 
-    #[test]
-    fn a_table_is_given_back_every_so_many_rows_and_a_mapped_matrix_takes_no_memory() {
-        let data = Arc::new(Told(vec![0; 16 * 8 * 4], Mutex::default()));
-        let weight = |usage| Weight {
+    /// Eight rows of sixteen zeros.
+    fn told() -> Arc<Told> {
+        Arc::new(Told(vec![0; 16 * 8 * 4], Mutex::default()))
+    }
+
+    fn weight(data: &Arc<Told>, usage: WeightUse) -> Weight {
+        Weight {
             name: "t".into(),
             ty: GgmlType::F32,
             dims: vec![16, 8],
             usage,
             data: data.clone(),
-        };
-        let (table, matrix) = (weight(WeightUse::Table), weight(WeightUse::Matrix));
+        }
+    }
+
+    fn vector(ty: GgmlType, bytes: usize) -> Weight {
+        Weight {
+            name: "v".into(),
+            ty,
+            dims: vec![32],
+            usage: WeightUse::Vector,
+            data: Arc::new(vec![0u8; bytes]),
+        }
+    }
+
+    /// A table, and a matrix of `head`.
+    fn loaded(pack: bool, table: &Arc<Told>, head: &Arc<Told>) -> Weights {
         let pool = ThreadPool::new(1).unwrap();
-        let mut weights = Weights::new(false);
+        let (table, matrix) = (
+            weight(table, WeightUse::Table),
+            weight(head, WeightUse::Matrix),
+        );
+        let mut weights = Weights::new(pack);
         let all = [(WeightId(0), &table), (WeightId(1), &matrix)];
         let mut done = 0;
         weights.load(&all, &pool, &mut |n| done += n).unwrap();
-        assert_eq!((weights.bytes(), done), (0, 2 * data.0.len()));
-        weights.looked_up(WeightId(0), LOOKED_UP - 1);
-        assert!(data.1.lock().unwrap().is_empty());
-        weights.looked_up(WeightId(0), 1);
-        weights.looked_up(WeightId(0), LOOKED_UP + 9);
-        weights.looked_up(WeightId(0), LOOKED_UP - 1);
-        assert_eq!(*data.1.lock().unwrap(), [0..data.0.len(), 0..data.0.len()]);
+        assert_eq!(done, 2 * table.data.bytes().len());
+        weights
+    }
+
+    #[test]
+    fn a_table_is_given_back_every_so_many_rows_but_not_in_a_decode() {
+        let (data, head) = (told(), told());
+        let weights = loaded(false, &data, &head);
+        assert_eq!(weights.bytes(), 0, "a mapped matrix takes no memory");
+        let given = || data.1.lock().unwrap().clone();
+        weights.looked_up(WeightId(0), LOOKED_UP - 1, 512);
+        assert!(given().is_empty());
+        weights.looked_up(WeightId(0), 1, 512);
+        weights.looked_up(WeightId(0), LOOKED_UP + 9, 512);
+        weights.looked_up(WeightId(0), LOOKED_UP - 1, 512);
+        assert_eq!(given(), [0..data.0.len(), 0..data.0.len()]);
+        for _ in 0..3 * LOOKED_UP {
+            weights.looked_up(WeightId(0), 1, 1);
+        }
+        assert_eq!(given().len(), 2, "a decode gives nothing back");
+        weights.looked_up(WeightId(0), 1, MANY_ROWS);
+        assert_eq!(given().len(), 3, "the next prompt does");
+    }
+
+    #[test]
+    fn the_pages_of_a_mapped_head_are_not_taken_from_it() {
+        for (pack, times) in [(false, 0), (true, 1)] {
+            let data = told();
+            let weights = loaded(pack, &data, &data);
+            data.1.lock().unwrap().clear(); // packing gives back what it has read
+            weights.looked_up(WeightId(0), LOOKED_UP, 512);
+            assert_eq!(data.1.lock().unwrap().len(), times, "pack {pack}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_refused_before_it_is_loaded() {
+        let weights = Weights::new(true);
+        assert_eq!(weights.bytes_of(&vector(GgmlType::F16, 64)).unwrap(), 128);
+        let rows = Weight {
+            dims: vec![16, 2],
+            ..vector(GgmlType::F32, 128)
+        };
+        let table = Weight {
+            usage: WeightUse::Table,
+            ..vector(GgmlType::Q2_K, 128)
+        };
+        for (bad, reason) in [
+            (vector(GgmlType::Q2_K, 128), "Q2_K"),
+            (vector(GgmlType::F32, 124), "124 bytes"),
+            (rows, "2"),
+            (table, "Q2_K"),
+        ] {
+            let error = weights.bytes_of(&bad).unwrap_err().to_string();
+            assert!(error.contains("'v'") && error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn after_a_failed_load_nothing_is_here_and_another_one_counts_once() {
+        let pool = ThreadPool::new(1).unwrap();
+        let matrix = weight(&told(), WeightUse::Matrix);
+        let (good, bad) = (vector(GgmlType::F32, 128), vector(GgmlType::F32, 124));
+        let ids = [0, 1, 2].map(WeightId);
+        let mut weights = Weights::new(true);
+        let mut load = |last: &Weight| {
+            let all = [(ids[0], &good), (ids[1], &matrix), (ids[2], last)];
+            let done = weights.load(&all, &pool, &mut |_| {});
+            (done.is_ok(), weights.bytes(), ids.map(|id| weights.has(id)))
+        };
+        assert_eq!(load(&bad), (false, 0, [false; 3]));
+        let all: usize = [&good, &matrix, &good]
+            .map(|w| Weights::new(true).bytes_of(w).unwrap())
+            .iter()
+            .sum();
+        for _ in 0..2 {
+            assert_eq!(load(&good), (true, all, [true; 3]));
+        }
     }
 }

@@ -17,6 +17,7 @@ pub struct Log {
     pub frees: Vec<BufferId>,
     pub runs: Vec<Vec<&'static str>>,
     pub loaded: Vec<String>,
+    pub forgotten: Vec<u64>,
     pub synchronizations: usize,
     pub reads_of_pending_work: usize,
 }
@@ -196,14 +197,8 @@ impl TestBackend {
                 node.name
             );
         }
-        let context = &run.graph.params.context;
         let kv = match node.op {
-            Op::KvStore {
-                part: KvPart::K, ..
-            } => Some((context.type_k, node.shape.cols)),
-            Op::KvStore {
-                part: KvPart::V, ..
-            } => Some((context.type_v, node.shape.cols)),
+            Op::KvStore { ty, .. } => Some((ty, node.shape.cols)),
             _ => None,
         };
         Job {
@@ -322,6 +317,10 @@ impl Backend for TestBackend {
             w.copy_from_slice(&memory[offset / 4 + i].to_ne_bytes());
         }
         Ok(())
+    }
+
+    fn forget(&mut self, graph: u64) {
+        self.log.lock().unwrap().forgotten.push(graph);
     }
 
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {

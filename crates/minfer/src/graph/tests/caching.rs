@@ -121,6 +121,7 @@ fn graphs_share_one_pool_of_the_largest_needs() {
     // The small graph's buffers were replaced: what a device captured for its uid is void.
     let freed = log.lock().unwrap().frees.len();
     assert!(freed > 0);
+    assert_eq!(log.lock().unwrap().forgotten, [first]);
     let second = prepare(&mut both, &toy, small).unwrap();
     assert_ne!(first, second);
     assert_eq!(prepare(&mut both, &toy, small).unwrap(), second);
@@ -142,7 +143,8 @@ fn the_least_recently_used_graph_goes_first_and_old_weights_before_it() {
         max_graphs: 2,
         ..SchedulerOptions::default()
     };
-    let mut scheduler = scheduler(&toy, plain().0, options);
+    let (backend, log) = plain();
+    let mut scheduler = scheduler(&toy, backend, options);
     let [a, b, c] = [8, 4, 2].map(|n| params(n, 1, true)); // large first: nothing grows
     let uid = prepare(&mut scheduler, &toy, a).unwrap();
     let of_b = prepare(&mut scheduler, &toy, b).unwrap();
@@ -153,18 +155,18 @@ fn the_least_recently_used_graph_goes_first_and_old_weights_before_it() {
         uid,
         "used lately"
     );
-    assert_ne!(
-        prepare(&mut scheduler, &toy, b).unwrap(),
-        of_b,
-        "made again"
-    );
-    assert_eq!(scheduler.graphs(), 2);
+    let forgotten = || log.lock().unwrap().forgotten.clone();
+    assert_eq!(forgotten(), [of_b], "backends are told");
+    let again = prepare(&mut scheduler, &toy, b).unwrap();
+    assert_ne!(again, of_b, "made again");
+    assert_eq!((scheduler.graphs(), forgotten().len()), (2, 2));
     let newer = GraphParams {
         weights_version: 2,
         ..a
     };
     prepare(&mut scheduler, &toy, newer).unwrap();
     assert_eq!(scheduler.graphs(), 1);
+    assert!(forgotten()[2..].contains(&uid) && forgotten()[2..].contains(&again));
 }
 
 #[test]
@@ -245,6 +247,7 @@ fn a_failed_allocation_leaves_a_scheduler_that_works() {
     let first = run(&mut scheduler, &toy, &batch, true);
     let error = prepare(&mut scheduler, &toy, params(512, 1, true)).unwrap_err();
     assert!(error.to_string().contains("cannot allocate"), "{error}");
+    assert_eq!(log.lock().unwrap().forgotten.len(), 1, "no graph is left");
     assert_eq!(run(&mut scheduler, &toy, &batch, true), first);
     let log = log.lock().unwrap();
     let mut freed = log.frees.clone();

@@ -100,12 +100,13 @@ impl Elem for f32 {
     }
 }
 
-/// Prefetches the lines of `BYTES` bytes at `p`.
+/// Prefetches the lines of `bytes` bytes at `p`, which may lie outside of any memory: what is read ahead
+/// may be of another part than what is read, and longer.
 #[inline(always)]
 pub(super) unsafe fn prefetch<L: Lanes>(p: *const u8, bytes: usize) {
     let mut i = 0;
     while i < bytes {
-        L::prefetch(p.add(i));
+        L::prefetch(p.wrapping_add(i));
         i += 64;
     }
 }
@@ -201,7 +202,7 @@ unsafe fn dots<L: Lanes, T: Elem, const R: usize, const V: usize>(
         let mut acc = [[L::f_zero(); R]; V];
         let mut d = 0;
         while d < head_dim {
-            prefetch::<L>(next.add((d * PAGE + v) * size), V * LANES * size);
+            prefetch::<L>(next.wrapping_add((d * PAGE + v) * size), V * LANES * size);
             let mut keys = [L::f_zero(); V];
             let mut j = 0;
             while j < V {

@@ -118,7 +118,7 @@ unsafe fn dots<L: Lanes, const R: usize, const V: usize>(
         let mut b = 0;
         while b < head_dim / q8::BLOCK {
             let at = b * q8::K_BYTES;
-            let (k, ahead) = (page.k.add(at), page.k_next.add(at));
+            let (k, ahead) = (page.k.add(at), page.k_next.wrapping_add(at));
             let q = Query::at(q, b, rows, r);
             prefetch::<L>(ahead, 64);
             let sums = products::<L, R, V>(q, rows, k.add(q8::K_CODES), ahead, v);
@@ -178,7 +178,7 @@ unsafe fn products<L: Lanes, const R: usize, const V: usize>(
         while j < V {
             let at = 4 * (g * PAGE + v + j * LANES);
             keys[j] = L::b_load(k.add(at));
-            L::prefetch(ahead.add(q8::K_CODES + at));
+            L::prefetch(ahead.wrapping_add(q8::K_CODES + at));
             j += 1;
         }
         let mut i = 0;

@@ -84,7 +84,7 @@ impl Kept for i8 {
         let mut b = 0;
         while b < vectors.div_ceil(2) {
             let at = (first + b) * PAGE;
-            L::prefetch(ahead.add(2 * at));
+            L::prefetch(ahead.wrapping_add(2 * at));
             let mut t = 0;
             while t < PAGE {
                 let d = L::f_load_f16(page.cast::<u16>().add(at + t));
@@ -181,7 +181,7 @@ unsafe fn sums<L: Lanes, T: Kept, const R: usize, const C: usize>(
     let mut scales = [[0.0f32; PAGE]; 2];
     T::scales::<L>(b.v, b.v_next, c, C, &mut scales);
     let start = T::start(head_dim);
-    let (v, ahead) = (b.v.add(start), b.v_next.add(start));
+    let (v, ahead) = (b.v.add(start), b.v_next.wrapping_add(start));
     let mut acc = [[L::f_zero(); R]; C];
     if !first {
         let mut r = 0;
@@ -197,7 +197,7 @@ unsafe fn sums<L: Lanes, T: Kept, const R: usize, const C: usize>(
     let mut t = b.positions.start;
     while t < b.positions.end {
         let at = (t * head_dim + c) * T::BYTES;
-        prefetch::<L>(ahead.add(at), C * LANES * T::BYTES);
+        prefetch::<L>(ahead.wrapping_add(at), C * LANES * T::BYTES);
         let mut values = [L::f_zero(); C];
         let mut j = 0;
         while j < C {
