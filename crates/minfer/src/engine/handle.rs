@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use super::core::Core;
 use super::measure::Measure;
+use super::options::within;
 use super::request::{Event, Request, Task};
 use super::sequence::{Sequence, Wanted};
 use super::{EngineError, EngineOptions, Model};
@@ -103,15 +104,6 @@ impl Engine {
     }
 
     fn check_measure(&self, m: &Measure) -> Result<(), EngineError> {
-        let within = |name, value, max| match (1..=max).contains(&value) {
-            true => Ok(()),
-            false => Err(EngineError::OptionOutOfRange {
-                name,
-                value,
-                min: 1,
-                max,
-            }),
-        };
         within("n_seqs", m.n_seqs, self.options.n_seqs)?;
         within("repetitions", m.repetitions, usize::MAX)?;
         if m.logits {

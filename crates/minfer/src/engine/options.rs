@@ -55,19 +55,23 @@ impl Default for EngineOptions {
     }
 }
 
+/// Refuses a value that is not in `1..=max`, naming its option.
+pub(super) fn within(name: &'static str, value: usize, max: usize) -> Result<(), EngineError> {
+    match (1..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(EngineError::OptionOutOfRange {
+            name,
+            value,
+            min: 1,
+            max,
+        }),
+    }
+}
+
 impl EngineOptions {
     /// Refuses what can't be, naming the option.
     pub(super) fn check(&self, model: &Model) -> Result<(), EngineError> {
         let limit = model.hparams().n_ctx_train;
-        let within = |name, value, max| match (1..=max).contains(&value) {
-            true => Ok(()),
-            false => Err(EngineError::OptionOutOfRange {
-                name,
-                value,
-                min: 1,
-                max,
-            }),
-        };
         within("n_ctx", self.n_ctx, limit)?;
         within("n_seqs", self.n_seqs, MAX_SEQS)?;
         within("n_batch", self.n_batch, 1 << 16)?;

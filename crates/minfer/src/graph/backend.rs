@@ -232,6 +232,10 @@ pub trait Backend: Send {
         first: usize,
         out: &mut [f32],
     ) -> Result<(), BackendError> {
+        if let Some(values) = self.host_f32(buffer, first, out.len()) {
+            out.copy_from_slice(values);
+            return Ok(());
+        }
         let mut bytes = [0; 4096];
         for (i, part) in out.chunks_mut(bytes.len() / 4).enumerate() {
             let at = 4 * first + bytes.len() * i;

@@ -304,23 +304,6 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn read_f32(
-        &mut self,
-        buffer: BufferId,
-        first: usize,
-        out: &mut [f32],
-    ) -> Result<(), BackendError> {
-        let Some(from) = self.host_f32(buffer, first, out.len()) else {
-            return Err(fault(format!(
-                "a read of {} values past the end of buffer {}",
-                out.len(),
-                buffer.0
-            )));
-        };
-        out.copy_from_slice(from);
-        Ok(())
-    }
-
     fn host_f32(&mut self, buffer: BufferId, first: usize, len: usize) -> Option<&mut [f32]> {
         let from = self.buffer(buffer).ok()?;
         if first.checked_add(len)?.checked_mul(4)? > from.len() {
