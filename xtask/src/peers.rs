@@ -15,7 +15,7 @@ const PACKAGE: &str = "llama-cpp-python";
 const VERSION: &str = "0.3.36";
 /// What building it takes, besides a C++ compiler.
 const TOOLS: &[&str] = &["scikit-build-core==1.1.2", "cmake==4.4.5", "ninja==1.13.2"];
-const PROGRAMS: &[&str] = &["llama-bench", "llama-completion"];
+const PROGRAMS: &[&str] = &["llama-bench", "llama-batched-bench", "llama-completion"];
 
 /// One way to build llama.cpp.
 struct Build {
