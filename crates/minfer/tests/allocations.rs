@@ -86,6 +86,24 @@ impl Backend for Idle {
         out.copy_from_slice(&self.buffers[b.0 as usize][offset..][..out.len()]);
         Ok(())
     }
+    fn kv_read(
+        &mut self,
+        _: BufferId,
+        _: &KvShape,
+        _: usize,
+        _: &mut [u8],
+    ) -> Result<(), BackendError> {
+        Err(no_pages())
+    }
+    fn kv_write(
+        &mut self,
+        _: BufferId,
+        _: &KvShape,
+        _: usize,
+        _: &[u8],
+    ) -> Result<(), BackendError> {
+        Err(no_pages())
+    }
     fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {
         for (id, node) in run.iter() {
             if !matches!(node.op, Op::Input(_) | Op::View { .. }) {
@@ -96,6 +114,13 @@ impl Backend for Idle {
     }
     fn synchronize(&mut self) -> Result<(), BackendError> {
         Ok(())
+    }
+}
+
+fn no_pages() -> BackendError {
+    BackendError::Device {
+        backend: "idle",
+        reason: "it has no KV regions".into(),
     }
 }
 
@@ -215,6 +240,7 @@ fn the_scheduler_allocates_nothing() {
             out_rows: &out_rows,
             page_table_full: &[0],
             page_table_windowed: &[],
+            ..BatchInputs::default()
         };
         let before = COUNT.with(Cell::get);
         scheduler

@@ -130,6 +130,7 @@ impl Batch {
             out_rows: &self.out_rows,
             page_table_full: &self.full,
             page_table_windowed: &self.windowed,
+            ..BatchInputs::default()
         }
     }
 }

@@ -107,6 +107,7 @@ impl Rig {
             out_rows: asked,
             page_table_full: &table,
             page_table_windowed: windowed,
+            ..BatchInputs::default()
         };
         let (arch, before) = (self.model.arch(), self.scheduler.counters());
         self.scheduler

@@ -8,7 +8,7 @@
 //! stays until the block's end.
 
 use super::split::{Split, computes};
-use super::{BackendId, DType, Graph, Input, KvPart, KvShape, NodeId, Op};
+use super::{BackendId, DType, Graph, Input, KvPart, KvShape, LayerKind, NodeId, Op};
 
 /// What a planned place lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct KvRegion {
     pub layer: usize,
     /// Which of its two.
     pub part: KvPart,
+    /// Whose pages.
+    pub kind: LayerKind,
     /// Where.
     pub backend: BackendId,
     /// How large.
@@ -231,7 +233,7 @@ impl<'a> Planner<'a> {
                 self.half(backend).plan.places[i] = Some(place);
                 return;
             }
-            Op::KvStore { layer, part, .. } => self.place_store(id, layer, part),
+            Op::KvStore { .. } | Op::KvShift { .. } => self.place_region(id),
             _ => match self.in_place(id) {
                 Some(source) => {
                     let half = self.half(backend);
@@ -261,13 +263,8 @@ impl<'a> Planner<'a> {
         (plain && sole && s.backend == node.backend && s.shape == node.shape).then_some(source)
     }
 
-    fn place_store(&mut self, id: NodeId, layer: usize, part: KvPart) {
-        let region = KvRegion {
-            layer,
-            part,
-            backend: self.home(id),
-            shape: kv_shape(self.graph, id),
-        };
+    fn place_region(&mut self, id: NodeId) {
+        let region = kv_region(self.graph, id, self.home(id));
         let known = self.kv.iter().position(|r| *r == region);
         let index = known.unwrap_or_else(|| {
             self.kv.push(region);
@@ -382,30 +379,38 @@ fn block_sources(graph: &Graph, id: NodeId) -> Vec<NodeId> {
     found
 }
 
-/// The shape of the region a store writes to: its own payload and the context.
-fn kv_shape(graph: &Graph, id: NodeId) -> KvShape {
-    let node = graph.node(id);
-    let Op::KvStore {
-        ty,
-        n_head_kv,
-        head_dim,
-        ..
-    } = node.op
-    else {
-        unreachable!("asked for stores only")
-    };
+/// The region a store or a shift writes to: its own payload and the context.
+fn kv_region(graph: &Graph, id: NodeId, backend: BackendId) -> KvRegion {
     let context = &graph.params.context;
-    let windowed = matches!(
-        graph.node(node.srcs[3]).op,
-        Op::Input(Input::PageTable(super::LayerKind::Windowed))
-    );
-    KvShape {
-        ty,
-        pages: match windowed {
-            true => context.pages_windowed,
-            false => context.pages_full,
+    let (layer, part, kind, ty, n_head_kv, head_dim) = match graph.node(id).op {
+        Op::KvStore {
+            layer,
+            part,
+            kind,
+            ty,
+            n_head_kv,
+            head_dim,
+        } => (layer, part, kind, ty, n_head_kv, head_dim),
+        Op::KvShift {
+            layer,
+            kind,
+            ty,
+            n_head_kv,
+            head_dim,
+            ..
+        } => (layer, KvPart::K, kind, ty, n_head_kv, head_dim),
+        _ => unreachable!("asked for stores and shifts only"),
+    };
+    KvRegion {
+        layer,
+        part,
+        kind,
+        backend,
+        shape: KvShape {
+            ty,
+            pages: context.pages(kind),
+            n_head_kv,
+            head_dim,
         },
-        n_head_kv,
-        head_dim,
     }
 }

@@ -30,9 +30,11 @@ pub fn assign(
                 graph.nodes[id.index()].backend = graph.node(source).backend;
                 continue;
             }
-            Op::KvStore { layer, .. } => kv_group(graph, *layer),
             Op::Attention(a) => kv_group(graph, a.layer),
-            _ => vec![id],
+            op => match op.region() {
+                Some((layer, _)) => kv_group(graph, layer),
+                None => vec![id],
+            },
         };
         let chosen = choose(graph, &group, backends)
             .map_err(|culprit| refusal(graph, culprit, backends, weight_names))?;
@@ -49,9 +51,8 @@ fn kv_group(graph: &Graph, of: usize) -> Vec<NodeId> {
     graph
         .ids()
         .filter(|id| match &graph.node(*id).op {
-            Op::KvStore { layer, .. } => *layer == of,
             Op::Attention(a) => a.layer == of,
-            _ => false,
+            op => op.region().is_some_and(|(layer, _)| layer == of),
         })
         .collect()
 }
@@ -111,7 +112,7 @@ fn refusal(
         op: node.op.name(),
         layer: node.layer.map_or(String::new(), |l| format!(", layer {l}")),
         tensors: match &node.op {
-            Op::KvStore { ty, head_dim, .. } => {
+            Op::KvStore { ty, head_dim, .. } | Op::KvShift { ty, head_dim, .. } => {
                 format!("{} of heads of {head_dim} channels", ty.name())
             }
             _ if tensors.is_empty() => "activations only".to_string(),

@@ -84,6 +84,16 @@ pub struct KvShape {
     pub head_dim: usize,
 }
 
+impl KvShape {
+    /// Bytes of a page's values in the region's format.
+    ///
+    /// # Panics
+    /// As [`KvType::head_bytes`].
+    pub fn page_bytes(&self) -> usize {
+        self.n_head_kv * self.ty.head_bytes(self.head_dim)
+    }
+}
+
 /// Where a node's output lies: element `(r, c)` is 4-byte element `offset + r * stride + c` of
 /// the buffer (a KV region starts at its buffer's start; its layout is the backend's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +201,8 @@ impl Run<'_> {
 /// A device. It owns its weights (in its own layout) and its buffers, and executes runs of nodes.
 ///
 /// Contract: a kernel that cannot do what it claimed returns an error; nothing falls back.
-/// `execute` may return before the work is done; `synchronize`, `read` and `write` wait for it.
+/// `execute` may return before the work is done; `synchronize`, `read`, `write` and the `kv_` calls wait for it.
+/// Who claims a layer's stores and attention claims its [`Op::KvShift`](super::Op::KvShift), too.
 pub trait Backend: Send {
     /// `cpu`, `cuda`, `metal`.
     fn name(&self) -> &'static str;
@@ -216,6 +227,39 @@ pub trait Backend: Send {
     fn weights_bytes(&self) -> usize;
     /// Bytes a KV region of this shape takes here.
     fn kv_bytes(&self, shape: &KvShape) -> usize;
+    /// Bytes that [`Backend::kv_read`] gives of one page of such a region.
+    fn kv_page_bytes(&self, shape: &KvShape) -> usize {
+        shape.page_bytes()
+    }
+    /// Copies page `from` of a region of this shape onto page `to`; both exist.
+    fn kv_copy(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        from: usize,
+        to: usize,
+    ) -> Result<(), BackendError> {
+        let mut bytes = vec![0; self.kv_page_bytes(shape)];
+        self.kv_read(region, shape, from, &mut bytes)?;
+        self.kv_write(region, shape, to, &bytes)
+    }
+    /// Copies a page of a region out: `out` has [`Backend::kv_page_bytes`]. Their order is the backend's, and a
+    /// promise: the same for every page, machine, thread count and version, since files keep it.
+    fn kv_read(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        page: usize,
+        out: &mut [u8],
+    ) -> Result<(), BackendError>;
+    /// Makes a page what [`Backend::kv_read`] gave of any page of a region of the same shape.
+    fn kv_write(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        page: usize,
+        bytes: &[u8],
+    ) -> Result<(), BackendError>;
     /// A new zeroed buffer.
     fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError>;
     /// Gives a buffer back.

@@ -85,10 +85,12 @@ impl Builder {
         }
         let c = &self.graph.params.context;
         let shape = match input {
-            Input::TokenIds | Input::Positions | Input::Slots | Input::RowSeq => Shape {
-                rows: Rows::Tokens,
-                cols: 1,
-            },
+            Input::TokenIds | Input::Positions | Input::Slots | Input::RowSeq | Input::Pages(_) => {
+                Shape {
+                    rows: Rows::Tokens,
+                    cols: 1,
+                }
+            }
             Input::OutRows => Shape {
                 rows: Rows::Out,
                 cols: 1,
@@ -106,6 +108,8 @@ impl Builder {
             Input::OutRows => "out_rows",
             Input::PageTable(LayerKind::Full) => "page_table",
             Input::PageTable(LayerKind::Windowed) => "page_table_windowed",
+            Input::Pages(LayerKind::Full) => "pages",
+            Input::Pages(LayerKind::Windowed) => "pages_windowed",
         };
         let layer = self.layer.take(); // an input belongs to no layer
         let id = self.push(name, Op::Input(input), Vec::new(), shape, DType::I32);
@@ -249,12 +253,47 @@ impl Builder {
             },
             n_head_kv: spec.n_head_kv,
             head_dim: spec.head_dim,
+            kind: spec.kind,
         };
+        self.region(name, op, vec![x, slots, seqs, table], spec)
+    }
+
+    /// Turns the layer's kept keys, in the pages of the input, by the angles of `table`; returns the region.
+    pub fn kv_shift(
+        &mut self,
+        name: &'static str,
+        table: NodeId,
+        rope: RopeKind,
+        spec: &Attention,
+    ) -> NodeId {
+        let n_dims = self.shape(table).cols;
+        assert!(n_dims <= spec.head_dim, "{name}: rope width");
+        let pages = self.input(Input::Pages(spec.kind));
+        let op = Op::KvShift {
+            layer: spec.layer,
+            ty: self.graph.params.context.type_k,
+            n_head_kv: spec.n_head_kv,
+            head_dim: spec.head_dim,
+            rope,
+            n_dims,
+            kind: spec.kind,
+        };
+        self.region(name, op, vec![table, pages], spec)
+    }
+
+    /// A node whose output is a region of the layer.
+    fn region(
+        &mut self,
+        name: &'static str,
+        op: Op,
+        srcs: Vec<NodeId>,
+        spec: &Attention,
+    ) -> NodeId {
         let shape = Shape {
             rows: Rows::Fixed(0),
             cols: spec.n_head_kv * spec.head_dim,
         };
-        self.push(name, op, vec![x, slots, seqs, table], shape, DType::Kv)
+        self.push(name, op, srcs, shape, DType::Kv)
     }
 
     /// Attention of q's rows over what the stores hold. `rows` selects (slots, row sequences)

@@ -8,7 +8,9 @@
 use super::alloc::{KvRegion, Plan, Slot};
 use super::builder::next_uid;
 use super::split::Split;
-use super::{Backend, BackendId, BufferId, Graph, GraphError, GraphParams, Input, Place};
+use super::{
+    Backend, BackendId, BufferId, Graph, GraphError, GraphKind, GraphParams, Input, Place,
+};
 
 /// An input as one backend reads it.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +63,7 @@ pub(super) struct GraphCache {
     graphs: Vec<Compiled>,
     /// By backend.
     pools: Vec<Vec<PoolBuffer>>,
+    /// By layer, K then V.
     kv: Vec<KvBuffer>,
     max_graphs: usize,
     clock: u64,
@@ -110,6 +113,13 @@ impl GraphCache {
         budget: Budget,
     ) -> Result<usize, GraphError> {
         self.check_kv(&compiled.plan)?;
+        if compiled.graph.params.kind == GraphKind::KvShift {
+            // It names K alone: regions made for it would be half of what a page is.
+            let known = |r| self.known_kv(r).is_some();
+            if !compiled.plan.kv.iter().all(known) {
+                return Err(GraphError::NoKv);
+            }
+        }
         self.check_budget(&compiled.plan, backends, budget)?;
         self.allocate_kv(&compiled.plan, backends)?;
         let grown = self.grow_pools(&compiled.plan, backends)?;
@@ -159,8 +169,8 @@ impl GraphCache {
                     return Err(GraphError::KvChanged {
                         layer: region.layer,
                         part: region.part,
-                        had: known.region.shape,
-                        asked: region.shape,
+                        had: known.region,
+                        asked: *region,
                     });
                 }
                 _ => {}
@@ -223,6 +233,7 @@ impl GraphCache {
                 bytes,
             });
         }
+        self.kv.sort_by_key(|k| (k.region.layer, k.region.part));
         Ok(())
     }
 
@@ -267,6 +278,11 @@ impl GraphCache {
                 }
             }
         }
+    }
+
+    /// The KV regions there are: layer after layer, K then V.
+    pub fn regions(&self) -> impl Iterator<Item = (&KvRegion, BufferId)> {
+        self.kv.iter().map(|k| (&k.region, k.id))
     }
 
     /// Bytes of all KV regions and of all pools.

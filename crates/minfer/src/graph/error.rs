@@ -1,6 +1,6 @@
 //! What can go wrong between a graph and its backends.
 
-use super::{BackendError, KvPart, KvShape};
+use super::{BackendError, KvPart, KvRegion, LayerKind};
 
 /// A failure of the graph room; every variant names what and which value.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +58,36 @@ pub enum GraphError {
         layer: usize,
         /// Region.
         part: KvPart,
-        /// Shape that exists.
-        had: KvShape,
-        /// Shape asked for.
-        asked: KvShape,
+        /// What exists.
+        had: KvRegion,
+        /// What is asked for.
+        asked: KvRegion,
+    },
+    /// KV pages are asked for before there are any.
+    #[error(
+        "there are no KV regions yet: they are made with the first graph of a forward pass \
+         (`Scheduler::prepare`)"
+    )]
+    NoKv,
+    /// A page that does not exist.
+    #[error("page {page} of the {} layers: there are {pages} pages", kind.name())]
+    KvPage {
+        /// Kind of layers.
+        kind: LayerKind,
+        /// Page asked for.
+        page: u32,
+        /// Pages there are; 0 for a model without such layers.
+        pages: usize,
+    },
+    /// A page's bytes are not as many as a page has.
+    #[error("a page of the {} layers has {want} bytes, not {got}", kind.name())]
+    KvBytes {
+        /// Kind of layers.
+        kind: LayerKind,
+        /// Bytes of a page ([`Scheduler::kv_page_bytes`](super::Scheduler::kv_page_bytes)).
+        want: usize,
+        /// Bytes given.
+        got: usize,
     },
     /// A batch's inputs do not fit the graph.
     #[error("input {input}: {reason}")]

@@ -61,7 +61,7 @@ fn dot_node(
         (_, true) => ", penwidth=2",
         (Op::Input(_), _) => ", shape=ellipse",
         (Op::View { .. }, _) => ", style=dashed",
-        (Op::KvStore { .. }, _) => ", shape=cylinder",
+        (Op::KvStore { .. } | Op::KvShift { .. }, _) => ", shape=cylinder",
         _ => "",
     };
     line(
@@ -99,6 +99,7 @@ pub fn to_json(graph: &Graph, weights: Option<&WeightSet>, backends: &[&str]) ->
         .collect();
     json!({
         "params": {
+            "kind": graph.params.kind.name(),
             "n_tokens": graph.params.n_tokens,
             "n_out": graph.params.n_out,
             "type_k": context.type_k.name(),
@@ -187,7 +188,9 @@ fn number(v: f32) -> Value {
 /// The operator's payload, weights aside.
 fn detail(op: &Op) -> Value {
     match op {
-        Op::Input(Input::PageTable(kind)) => json!({ "kind": format!("{kind:?}") }),
+        Op::Input(Input::PageTable(kind) | Input::Pages(kind)) => {
+            json!({ "kind": format!("{kind:?}") })
+        }
         Op::Scale { factor } => json!({ "factor": number(*factor) }),
         Op::RmsNorm(n) => json!({ "eps": number(n.eps), "group": n.group }),
         Op::MatMul(m) => json!({
@@ -201,6 +204,7 @@ fn detail(op: &Op) -> Value {
             "n_dims": t.n_dims,
             "freq_base": number(t.freq_base),
             "scaling": format!("{:?}", t.scaling),
+            "turn_only": t.turn_only,
         }),
         Op::Rope {
             kind,
@@ -213,12 +217,31 @@ fn detail(op: &Op) -> Value {
             ty,
             n_head_kv,
             head_dim,
+            kind,
         } => json!({
             "layer": layer,
             "part": format!("{part:?}"),
             "type": ty.name(),
             "n_head_kv": n_head_kv,
             "head_dim": head_dim,
+            "kind": format!("{kind:?}"),
+        }),
+        Op::KvShift {
+            layer,
+            ty,
+            n_head_kv,
+            head_dim,
+            rope,
+            n_dims,
+            kind,
+        } => json!({
+            "layer": layer,
+            "type": ty.name(),
+            "n_head_kv": n_head_kv,
+            "head_dim": head_dim,
+            "rope": format!("{rope:?}"),
+            "n_dims": n_dims,
+            "kind": format!("{kind:?}"),
         }),
         Op::Attention(a) => json!({
             "layer": a.layer,

@@ -1,13 +1,17 @@
 //! What the host hands a forward pass, and the checks that keep kernels in bounds.
 
-use super::{Counts, Graph, GraphError, Input, LayerKind, PAGE};
+use super::{Counts, Graph, GraphError, GraphKind, Input, LayerKind, PAGE};
 
 /// One batch: data that a graph of large enough capacity runs on.
+///
+/// A [`GraphKind::KvShift`] graph reads `positions`, `pages_full` and `pages_windowed` alone: row `i` turns the keys
+/// of page `pages_full[i]` of the full layers and page `pages_windowed[i]` of the windowed ones by `positions[i]`
+/// positions (which may be negative); -1 stands for no page, since the kinds may have different numbers of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchInputs<'a> {
     /// Token ids, one a row.
     pub token_ids: &'a [i32],
-    /// RoPE position of each row.
+    /// RoPE position of each row; of a shift, by how much it changes.
     pub positions: &'a [i32],
     /// Absolute slot of each row in its sequence's KV.
     pub slots: &'a [i32],
@@ -19,13 +23,17 @@ pub struct BatchInputs<'a> {
     pub page_table_full: &'a [i32],
     /// The same for windowed layers; empty for a model that has none.
     pub page_table_windowed: &'a [i32],
+    /// Of a shift: the page of the full layers that each row turns, -1 for none.
+    pub pages_full: &'a [i32],
+    /// The same for windowed layers; empty for a model that has none.
+    pub pages_windowed: &'a [i32],
 }
 
 impl BatchInputs<'_> {
-    /// Rows in use.
+    /// Rows in use: each has a position.
     pub fn counts(&self) -> Counts {
         Counts {
-            tokens: self.token_ids.len(),
+            tokens: self.positions.len(),
             out: self.out_rows.len(),
         }
     }
@@ -40,6 +48,8 @@ impl BatchInputs<'_> {
             Input::OutRows => self.out_rows,
             Input::PageTable(LayerKind::Full) => self.page_table_full,
             Input::PageTable(LayerKind::Windowed) => self.page_table_windowed,
+            Input::Pages(LayerKind::Full) => self.pages_full,
+            Input::Pages(LayerKind::Windowed) => self.pages_windowed,
         }
     }
 
@@ -48,6 +58,44 @@ impl BatchInputs<'_> {
     /// Checked: lengths against each other and the capacities; that every row's line, slot and
     /// page exist; that asked rows do. Token ids are checked against the vocabulary by the engine.
     pub(super) fn check(&self, graph: &Graph) -> Result<(), GraphError> {
+        match graph.params.kind {
+            GraphKind::Logits | GraphKind::Embeddings => self.check_tokens(graph),
+            GraphKind::KvShift => self.check_shift(graph),
+        }
+    }
+
+    /// That there are rows, not too many, and that every page exists and comes once.
+    fn check_shift(&self, graph: &Graph) -> Result<(), GraphError> {
+        let params = &graph.params;
+        let n = self.positions.len();
+        if n == 0 || n > params.n_tokens {
+            let reason = format!("{n} rows, the graph takes 1 to {}", params.n_tokens);
+            return Err(refuse("positions", reason));
+        }
+        for &(input, _) in &graph.inputs {
+            let Input::Pages(kind) = input else { continue };
+            let name = match kind {
+                LayerKind::Full => "pages_full",
+                LayerKind::Windowed => "pages_windowed",
+            };
+            let pages = self.of(input);
+            if pages.len() != n {
+                let reason = format!("{} values for {n} positions", pages.len());
+                return Err(refuse(name, reason));
+            }
+            let limit = params.context.pages(kind);
+            let mut given: Vec<i32> = pages.iter().copied().filter(|p| *p != -1).collect();
+            within(name, &given, limit)?;
+            given.sort_unstable();
+            if let Some(twice) = given.windows(2).find(|w| w[0] == w[1]) {
+                let reason = format!("page {} comes twice and would be turned twice", twice[0]);
+                return Err(refuse(name, reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tokens(&self, graph: &Graph) -> Result<(), GraphError> {
         let params = &graph.params;
         let n = self.token_ids.len();
         if n == 0 || n > params.n_tokens {
@@ -88,13 +136,10 @@ impl BatchInputs<'_> {
 
     fn check_pages(&self, graph: &Graph, kind: LayerKind) -> Result<(), GraphError> {
         let context = &graph.params.context;
-        let (name, table, pages) = match kind {
-            LayerKind::Full => ("page_table_full", self.page_table_full, context.pages_full),
-            LayerKind::Windowed => (
-                "page_table_windowed",
-                self.page_table_windowed,
-                context.pages_windowed,
-            ),
+        let (table, pages) = (self.of(Input::PageTable(kind)), context.pages(kind));
+        let name = match kind {
+            LayerKind::Full => "page_table_full",
+            LayerKind::Windowed => "page_table_windowed",
         };
         let width = context.pages_per_seq;
         if table.len() > context.max_seqs * width || table.len() % width != 0 {

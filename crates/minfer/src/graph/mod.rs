@@ -16,6 +16,7 @@ mod fuse;
 mod inputs;
 mod ir;
 mod op;
+mod pages;
 mod params;
 pub mod reference;
 mod scheduler;

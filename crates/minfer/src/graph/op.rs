@@ -20,6 +20,9 @@ pub enum Input {
     OutRows,
     /// The pages of every sequence for one kind of layer, i32 `[max_seqs][pages_per_seq]`.
     PageTable(LayerKind),
+    /// The page that each row of a [`GraphKind::KvShift`](super::GraphKind::KvShift) graph turns in layers of
+    /// one kind, i32 `[tokens]`; -1 for none.
+    Pages(LayerKind),
 }
 
 /// Kinds of attention layers: each kind has page lists of its own.
@@ -31,8 +34,21 @@ pub enum LayerKind {
     Windowed,
 }
 
+impl LayerKind {
+    /// Both, full layers first.
+    pub const ALL: [LayerKind; 2] = [LayerKind::Full, LayerKind::Windowed];
+
+    /// `full` or `windowed`.
+    pub fn name(self) -> &'static str {
+        match self {
+            LayerKind::Full => "full",
+            LayerKind::Windowed => "windowed",
+        }
+    }
+}
+
 /// The two persistent regions of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KvPart {
     /// Keys.
     K,
@@ -96,6 +112,8 @@ pub struct RopeTable {
     pub scaling: RopeScaling,
     /// Divisors of the frequencies, f32 `[n_dims / 2]` (Llama 3's `rope_freqs.weight`).
     pub freq_factors: Option<WeightId>,
+    /// Cos and sin of the angles alone, without YaRN's magnitude: what turns keys that carry it already.
+    pub turn_only: bool,
 }
 
 /// Root-mean-square norm in front of something: `x * (1 / rms) * weight`.
@@ -203,6 +221,27 @@ pub enum Op {
         n_head_kv: usize,
         /// Channels of a head.
         head_dim: usize,
+        /// Whose pages.
+        kind: LayerKind,
+    },
+    /// Turns the keys of whole pages where they lie, each page (a row) by its own angle, and keeps them in their
+    /// format again; the node's output is the layer's K region. Sources: table of angles
+    /// ([`RopeTable::turn_only`]), pages (-1: that row turns nothing). No page comes twice.
+    KvShift {
+        /// Layer.
+        layer: usize,
+        /// The region's format.
+        ty: KvType,
+        /// KV heads.
+        n_head_kv: usize,
+        /// Channels of a head.
+        head_dim: usize,
+        /// Pairing.
+        rope: RopeKind,
+        /// Turned channels of a head.
+        n_dims: usize,
+        /// Whose pages.
+        kind: LayerKind,
     },
     /// Attention. Sources: q, K store, V store, slots (of q's rows), row sequences (of q's rows),
     /// page table.
@@ -231,11 +270,21 @@ impl Op {
             Op::RopeTable(_) => "rope_table",
             Op::Rope { .. } => "rope",
             Op::KvStore { .. } => "kv_store",
+            Op::KvShift { .. } => "kv_shift",
             Op::Attention(_) => "attention",
             Op::Add => "add",
             Op::Mul => "mul",
             Op::Act(_) => "act",
             Op::Glu(_) => "glu",
+        }
+    }
+
+    /// The region that the operator writes to: layer and part.
+    pub fn region(&self) -> Option<(usize, KvPart)> {
+        match self {
+            Op::KvStore { layer, part, .. } => Some((*layer, *part)),
+            Op::KvShift { layer, .. } => Some((*layer, KvPart::K)),
+            _ => None,
         }
     }
 

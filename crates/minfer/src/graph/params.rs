@@ -1,5 +1,7 @@
 //! The identity of a graph: equal params, identical topology.
 
+use super::LayerKind;
+
 /// Positions in a KV page.
 pub const PAGE: usize = 32;
 /// Positions in an attention segment: eight pages at absolute slots.
@@ -90,17 +92,43 @@ pub struct ContextParams {
     pub fuse: bool,
 }
 
+impl ContextParams {
+    /// Pages of each region of the layers of a kind.
+    pub fn pages(&self, kind: LayerKind) -> usize {
+        match kind {
+            LayerKind::Full => self.pages_full,
+            LayerKind::Windowed => self.pages_windowed,
+        }
+    }
+}
+
 /// What a graph computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GraphKind {
     /// Logits of the asked rows.
     Logits,
+    /// The hidden state of the asked rows behind the last norm, `[out][n_embd]`: what embeddings are made of.
+    Embeddings,
+    /// No forward pass: the kept keys of whole pages are turned to other positions. Its rows are pages, and the
+    /// position of a row is by how much its page's positions change.
+    KvShift,
+}
+
+impl GraphKind {
+    /// `logits`, `embeddings`, `kv-shift`.
+    pub fn name(self) -> &'static str {
+        match self {
+            GraphKind::Logits => "logits",
+            GraphKind::Embeddings => "embeddings",
+            GraphKind::KvShift => "kv-shift",
+        }
+    }
 }
 
 /// The identity of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GraphParams {
-    /// Token rows, a capacity class ([`capacity_class`]).
+    /// Token rows (of a [`GraphKind::KvShift`] graph: pages), a capacity class ([`capacity_class`]).
     pub n_tokens: usize,
     /// Output rows, a capacity class.
     pub n_out: usize,

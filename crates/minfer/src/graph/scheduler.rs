@@ -3,9 +3,10 @@
 use super::cache::{Budget, Compiled, GraphCache};
 use super::execute::{self, Observer, Scratch};
 use super::inputs::BatchInputs;
+use super::pages;
 use super::{
-    Backend, BackendError, Counters, Counts, Graph, GraphError, GraphParams, Weight, WeightId,
-    WeightSet, WeightUse, assign, fuse, plan, split,
+    Backend, BackendError, Counters, Counts, Graph, GraphError, GraphParams, LayerKind, Weight,
+    WeightId, WeightSet, WeightUse, assign, fuse, plan, split,
 };
 
 /// How a scheduler is set up.
@@ -178,7 +179,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// [`GraphError::NoBackend`], [`GraphError::Budget`], [`GraphError::KvChanged`] for a new
-    /// graph; [`GraphError::Input`] for a batch that does not fit; a backend's own failures.
+    /// graph, [`GraphError::NoKv`] for a shift before there is anything to shift; [`GraphError::Input`] for a batch that does not fit; a backend's own failures.
     pub fn forward(
         &mut self,
         params: &GraphParams,
@@ -232,6 +233,45 @@ impl Scheduler {
         };
         let compiled = self.cache.at(at);
         execute::read_output(compiled, &mut self.backends, rows, counts, out)
+    }
+
+    /// Copies a page, K and V, onto another one in all layers of a kind.
+    ///
+    /// # Errors
+    /// [`GraphError::NoKv`] before the first graph was made ([`Scheduler::prepare`]), [`GraphError::KvPage`] for a
+    /// page that does not exist; a backend's own failures.
+    pub fn kv_copy(&mut self, kind: LayerKind, from: u32, to: u32) -> Result<(), GraphError> {
+        pages::copy(&self.cache, &mut self.backends, kind, [from, to])
+    }
+
+    /// Bytes of a page, K and V, in all layers of a kind; 0 without such layers, and before the first graph
+    /// was made.
+    pub fn kv_page_bytes(&self, kind: LayerKind) -> usize {
+        pages::page_bytes(&self.cache, &self.backends, kind)
+    }
+
+    /// Appends [`Scheduler::kv_page_bytes`] to `out`: a page of all layers of a kind, layer after layer, K then V.
+    /// On the CPU a layer's part is `[kv head]` and then what `backend::cpu::kernels::kv` says of a head's part
+    /// of a page. The order depends on neither page nor thread count nor CPU.
+    ///
+    /// # Errors
+    /// As [`Scheduler::kv_copy`]; `out` is then as it was.
+    pub fn kv_read(
+        &mut self,
+        kind: LayerKind,
+        page: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<(), GraphError> {
+        pages::read(&self.cache, &mut self.backends, (kind, page), out)
+    }
+
+    /// Makes a page what [`Scheduler::kv_read`] gave, of this or another page, here or in another process
+    /// with the same model and context.
+    ///
+    /// # Errors
+    /// As [`Scheduler::kv_copy`]; [`GraphError::KvBytes`] for bytes that are not one page, before any is written.
+    pub fn kv_write(&mut self, kind: LayerKind, page: u32, bytes: &[u8]) -> Result<(), GraphError> {
+        pages::write(&self.cache, &mut self.backends, (kind, page), bytes)
     }
 
     /// Bytes in use.

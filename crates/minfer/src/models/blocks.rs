@@ -3,8 +3,8 @@
 use super::hparams::HParams;
 use super::loader::{Loader, ModelError};
 use crate::graph::{
-    Activation, Attention, Builder, Input, KvPart, LayerKind, MatPart, NodeId, Norm, RopeKind,
-    WeightId,
+    Activation, Attention, Builder, Graph, GraphKind, Input, KvPart, LayerKind, MatPart, NodeId,
+    Norm, RopeKind, RopeTable, WeightId,
 };
 
 /// Embedding table, final norm and head.
@@ -40,11 +40,14 @@ impl Ends {
         b.get_rows("inp_embd", self.embd, ids, self.n_embd)
     }
 
-    /// The residual stream (asked rows only) to logits.
-    pub fn logits(&self, b: &mut Builder, x: NodeId) -> NodeId {
+    /// The residual stream (asked rows only) to what the graph is for: logits, or the normed stream itself.
+    pub fn result(&self, b: &mut Builder, x: NodeId) -> NodeId {
         b.set_layer(None);
         let x = b.rms_norm("result_norm", x, self.norm);
-        b.matmul("result_output", x, self.head)
+        match b.params().kind {
+            GraphKind::Embeddings => x,
+            _ => b.matmul("result_output", x, self.head),
+        }
     }
 }
 
@@ -124,6 +127,31 @@ impl AttentionBlock {
         let a = b.attention("attn", [q, k, v], at, *s);
         b.matmul("attn_out", a, self.out)
     }
+}
+
+/// The graph that turns kept keys ([`GraphKind::KvShift`]): those of each layer
+/// by the angles of its own table. Keys are kept turned and normed, so nothing else of a layer matters.
+pub fn shift<'a>(
+    mut b: Builder,
+    layers: impl Iterator<Item = (&'a AttentionBlock, RopeTable)>,
+) -> Graph {
+    let mut tables: Vec<(RopeTable, NodeId)> = Vec::new();
+    let mut last = None;
+    for (attn, table) in layers {
+        let known = tables.iter().find(|t| t.0 == table).map(|t| t.1);
+        let angles = known.unwrap_or_else(|| {
+            let turn_only = RopeTable {
+                turn_only: true,
+                ..table
+            };
+            let angles = b.rope_table("shift_angles", turn_only);
+            tables.push((table, angles));
+            angles
+        });
+        b.set_layer(Some(attn.spec.layer));
+        last = Some(b.kv_shift("k_shift", angles, attn.rope, &attn.spec));
+    }
+    b.finish(last.expect("a model has a layer"))
 }
 
 /// In the last layer, the rows whose logits are asked for; elsewhere all.

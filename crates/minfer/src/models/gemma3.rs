@@ -2,11 +2,11 @@
 //! each Q and K head, GeGLU, five windowed layers (own RoPE base) to one full layer.
 //! The norms' `1 + w` is folded into the file's weights by its converter.
 
-use super::blocks::{AttentionBlock, Ends, FeedForward, asked_rows};
+use super::blocks::{AttentionBlock, Ends, FeedForward, asked_rows, shift};
 use super::{Architecture, HParams, Loader, ModelError};
 use crate::graph::{
-    Activation, Builder, Graph, GraphParams, LayerKind, NodeId, Norm, RopeKind, RopeScaling,
-    RopeTable,
+    Activation, Builder, Graph, GraphKind, GraphParams, LayerKind, NodeId, Norm, RopeKind,
+    RopeScaling, RopeTable,
 };
 
 /// Every sixth layer sees everything.
@@ -56,6 +56,14 @@ impl Gemma3 {
             rope_windowed,
         })
     }
+
+    /// The angles of a layer.
+    fn table(&self, layer: &Layer) -> RopeTable {
+        match layer.attn.spec.window {
+            Some(_) => self.rope_windowed,
+            None => self.rope_full,
+        }
+    }
 }
 
 impl Layer {
@@ -104,6 +112,9 @@ impl Architecture for Gemma3 {
 
     fn build(&self, params: &GraphParams) -> Graph {
         let mut b = Builder::new(*params);
+        if params.kind == GraphKind::KvShift {
+            return shift(b, self.layers.iter().map(|l| (&l.attn, self.table(l))));
+        }
         let x = self.ends.embed(&mut b);
         let mut x = b.scale("inp_scaled", x, (self.h.n_embd as f32).sqrt());
         let full = b.rope_table("rope_full", self.rope_full);
@@ -116,7 +127,7 @@ impl Architecture for Gemma3 {
             };
             x = layer.build(&mut b, x, angles, il + 1 == self.layers.len());
         }
-        let logits = self.ends.logits(&mut b, x);
-        b.finish(logits)
+        let result = self.ends.result(&mut b, x);
+        b.finish(result)
     }
 }

@@ -140,6 +140,7 @@ impl HParams {
             freq_base: self.rope_freq_base,
             scaling: self.rope_scaling,
             freq_factors,
+            turn_only: false,
         }
     }
 

@@ -25,7 +25,7 @@ use crate::graph::{Graph, GraphParams, WeightSet};
 pub trait Architecture: Send + Sync {
     /// The numbers read from the file.
     fn hparams(&self) -> &HParams;
-    /// The forward pass. A function of `params` alone.
+    /// What `params.kind` says: a forward pass, or the turning of kept keys. A function of `params` alone.
     fn build(&self, params: &GraphParams) -> Graph;
 }
 

@@ -1,9 +1,9 @@
 //! The plain decoder: embedding, [`PlainLayer`]s that share one table of angles, norm, head. Families
 //! that are this and nothing else differ in how they find its parts.
 
-use super::blocks::{Ends, PlainLayer};
+use super::blocks::{Ends, PlainLayer, shift};
 use super::{Architecture, HParams};
-use crate::graph::{Builder, Graph, GraphParams, RopeTable};
+use crate::graph::{Builder, Graph, GraphKind, GraphParams, RopeTable};
 
 /// A plain decoder.
 pub struct Plain {
@@ -24,12 +24,15 @@ impl Architecture for Plain {
 
     fn build(&self, params: &GraphParams) -> Graph {
         let mut b = Builder::new(*params);
+        if params.kind == GraphKind::KvShift {
+            return shift(b, self.layers.iter().map(|l| (&l.attn, self.rope)));
+        }
         let mut x = self.ends.embed(&mut b);
         let angles = b.rope_table("rope", self.rope);
         for (il, layer) in self.layers.iter().enumerate() {
             x = layer.build(&mut b, x, angles, il + 1 == self.layers.len());
         }
-        let logits = self.ends.logits(&mut b, x);
-        b.finish(logits)
+        let result = self.ends.result(&mut b, x);
+        b.finish(result)
     }
 }

@@ -1,4 +1,4 @@
-//! KV stores and attention nodes: how their work is cut for the threads.
+//! KV stores, shifts and attention nodes: how their work is cut for the threads.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use crate::graph::{Attention, Counts, Input, KvPart, NodeId, Op, Run, SEGMENT};
 use super::execute::Region;
 use super::heads::FreshHeads;
 use super::kernels::attention::{self as kernel, AttnArgs};
-use super::kernels::kv::{StoreArgs, kv_store};
+use super::kernels::kv::{StoreArgs, head_offset, kv_store};
+use super::kernels::shift::turn_keys;
 use super::rows::Rows;
 use super::scratch::ThreadScratch;
 use super::threads::Worker;
@@ -57,6 +58,37 @@ impl Region<'_> {
         // SAFETY: the scheduler has checked that every row's slot has its page in the table and the
         // region; rows are different positions; attention comes after a barrier.
         unsafe { kv_store(self.machine, &args, w.range(x.rows)) };
+    }
+
+    /// This thread's share of turning keys.
+    pub(super) fn kv_shift(&self, id: NodeId, w: &Worker<'_>, own: &mut ThreadScratch) {
+        let node = self.run.graph.node(id);
+        let Op::KvShift {
+            ty,
+            n_head_kv,
+            head_dim,
+            rope,
+            ..
+        } = node.op
+        else {
+            return;
+        };
+        let (angles, pages) = (self.rows(node.srcs[0]), self.integers(node.srcs[1]));
+        let region = self.buffer(id);
+        let room = own.heads.floats_mut(head_dim);
+        for item in w.range(pages.len() * n_head_kv) {
+            let (r, head) = (item / n_head_kv, item % n_head_kv);
+            let Ok(page) = usize::try_from(pages[r]) else {
+                continue; // a row without a page of this kind
+            };
+            let at = head_offset(ty, (n_head_kv, head_dim), page, head);
+            // SAFETY: the scheduler has checked that the page is in the region and comes once: a head's part
+            // of it is this item's alone. The angles were written before the last barrier.
+            unsafe {
+                let part = region.as_mut_ptr().add(at);
+                turn_keys(self.machine, (ty, rope), angles.row(r), part, room);
+            }
+        }
     }
 
     /// The values of an i32 node, all rows in one slice.

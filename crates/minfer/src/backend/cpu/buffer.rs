@@ -41,7 +41,7 @@ impl AlignedBuffer {
     /// No bytes.
     pub const fn empty() -> AlignedBuffer {
         AlignedBuffer {
-            ptr: NonNull::dangling(),
+            ptr: NonNull::<u64>::dangling().cast(),
             len: 0,
             chunk: None,
         }
@@ -99,6 +99,17 @@ impl AlignedBuffer {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: `ptr` is valid for `len` bytes (for none it dangles), and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// The first `n` f32 values, while nobody else uses them.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn floats_mut(&mut self, n: usize) -> &mut [f32] {
+        assert!(4 * n <= self.len, "{n} values in {} bytes", self.len);
+        // SAFETY: so long (just checked) and aligned to lines (for none the pointer dangles, not null); every
+        // bit pattern is an f32; `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.cast().as_ptr(), n) }
     }
 
     fn layout(len: usize) -> Layout {

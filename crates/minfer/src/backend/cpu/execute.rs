@@ -84,6 +84,7 @@ impl<'a> Region<'a> {
             }
             Op::MatMul(m) => self.matmul(m, id, w, own),
             Op::KvStore { part, .. } => self.kv_store(*part, id, w),
+            Op::KvShift { .. } => self.kv_shift(id, w, own),
             Op::Attention(a) => self.attention(a, id, w, own),
         }
     }

@@ -89,10 +89,7 @@ impl FreshHeads<'_> {
         room: &mut AlignedBuffer,
     ) -> AttnArgs<'r> {
         let (hd, group) = (args.head_dim, args.group());
-        let values = (args.n_head + 1) * hd;
-        assert!(room.len() >= 4 * values, "reserved before the region");
-        // SAFETY: so long (just checked), every bit pattern is an f32, and the memory is this thread's own.
-        let room = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), values) };
+        let room = room.floats_mut((args.n_head + 1) * hd); // reserved before the region
         let (q, key) = room.split_at_mut(args.n_head * hd);
         let first = head * group * hd;
         self.turn(

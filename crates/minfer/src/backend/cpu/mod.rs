@@ -14,6 +14,8 @@ mod matmul;
 #[cfg(test)]
 mod op_tests;
 pub mod pack;
+#[cfg(test)]
+mod page_tests;
 mod plan;
 pub mod roofline;
 pub mod rows;
@@ -169,11 +171,34 @@ impl CpuBackend {
         Ok(())
     }
 
+    /// The bytes of a region of this shape that has this page.
+    fn region(
+        &mut self,
+        id: BufferId,
+        shape: &KvShape,
+        page: usize,
+    ) -> Result<&mut [u8], BackendError> {
+        let bytes = self.buffer(id)?.bytes_mut();
+        match page < shape.pages && bytes.len() >= kernels::kv::region_bytes(shape) {
+            true => Ok(bytes),
+            false => Err(fault(format!("buffer {} has no page {page}", id.0))),
+        }
+    }
+
     fn buffer(&mut self, id: BufferId) -> Result<&mut AlignedBuffer, BackendError> {
         match self.buffers.get_mut(id.0 as usize) {
             Some(Some(b)) => Ok(b),
             _ => Err(fault(format!("buffer {} does not exist", id.0))),
         }
+    }
+}
+
+/// That so many bytes are a page.
+fn check_page(shape: &KvShape, bytes: usize) -> Result<(), BackendError> {
+    let want = shape.page_bytes();
+    match bytes == want {
+        true => Ok(()),
+        false => Err(fault(format!("{bytes} bytes for a page of {want}"))),
     }
 }
 
@@ -208,7 +233,9 @@ impl Backend for CpuBackend {
         match &node.op {
             Op::MatMul(m) => matmul::supports(m, |w| self.weights.kind(w)),
             Op::Attention(a) => kernels::attention::supports(a.n_head, a.n_head_kv, a.head_dim),
-            Op::KvStore { ty, head_dim, .. } => head_dim % LANES == 0 && head_dim % ty.block() == 0,
+            Op::KvStore { ty, head_dim, .. } | Op::KvShift { ty, head_dim, .. } => {
+                head_dim % LANES == 0 && head_dim % ty.block() == 0
+            }
             _ => true,
         }
     }
@@ -241,6 +268,38 @@ impl Backend for CpuBackend {
 
     fn kv_bytes(&self, shape: &KvShape) -> usize {
         kernels::kv::region_bytes(shape)
+    }
+
+    fn kv_read(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        page: usize,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let buffer = self.region(region, shape, page)?;
+        check_page(shape, out.len())?;
+        let out = out.chunks_exact_mut(shape.ty.head_bytes(shape.head_dim));
+        for (part, out) in kernels::kv::page_parts(shape, page).zip(out) {
+            out.copy_from_slice(&buffer[part]);
+        }
+        Ok(())
+    }
+
+    fn kv_write(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        page: usize,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        let buffer = self.region(region, shape, page)?;
+        check_page(shape, bytes.len())?;
+        let bytes = bytes.chunks_exact(shape.ty.head_bytes(shape.head_dim));
+        for (part, bytes) in kernels::kv::page_parts(shape, page).zip(bytes) {
+            buffer[part].copy_from_slice(bytes);
+        }
+        Ok(())
     }
 
     fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError> {

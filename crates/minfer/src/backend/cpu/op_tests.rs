@@ -151,6 +151,7 @@ impl Case<'_> {
             out_rows: &out,
             page_table_full: &table,
             page_table_windowed: &table,
+            ..BatchInputs::default()
         })
     }
 
@@ -390,6 +391,7 @@ fn attention(
         freq_base: 1e4,
         scaling,
         freq_factors: None,
+        turn_only: false,
     };
     let kind = if window.is_some() {
         LayerKind::Windowed

@@ -32,7 +32,7 @@ pub(super) struct ThreadScratch {
     pub attention: attention::Scratch,
     /// An attention node's rows, cut into tiles.
     pub tiles_of_rows: Vec<Tile>,
-    /// A row's heads, as a block of attention makes them.
+    /// A row's heads, as a block of attention makes them; a key that is turned.
     pub heads: AlignedBuffer,
     /// Sums of few rows, as the entry to a product makes them.
     pub sums: AlignedBuffer,
@@ -76,6 +76,7 @@ impl ThreadNeeds {
                     n.head_dim = n.head_dim.max(a.head_dim);
                     n.heads = n.heads.max(4 * FreshHeads::values(a));
                 }
+                Op::KvShift { head_dim, .. } => n.heads = n.heads.max(4 * head_dim),
                 _ => {}
             }
         }

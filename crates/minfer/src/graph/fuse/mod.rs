@@ -64,14 +64,14 @@ fn plain_matmul(op: &Op) -> Option<&MatMul> {
     }
 }
 
-/// The graph without what nothing needs any more. Stores are needed for what they leave behind.
+/// The graph without what nothing needs any more. Stores and shifts are needed for what they leave behind.
 fn compact(graph: &Graph) -> Graph {
     let mut needed = vec![false; graph.nodes.len()];
     for output in &graph.outputs {
         needed[output.index()] = true;
     }
     for (i, node) in graph.nodes.iter().enumerate().rev() {
-        needed[i] |= matches!(node.op, Op::KvStore { .. });
+        needed[i] |= node.op.region().is_some();
         if needed[i] {
             for source in &node.srcs {
                 needed[source.index()] = true;

@@ -152,6 +152,12 @@ impl Reference {
                     kv_store(region, &srcs, ty);
                     region.clone()
                 }
+                Op::KvShift { layer, .. } => {
+                    let region = self.kv.get_mut(&(layer, KvPart::K));
+                    let region = region.expect("keys are stored before they are turned");
+                    kv_shift(region, &node.op, &srcs);
+                    region.clone()
+                }
                 _ => eval(node, &srcs, &self.weights),
             };
             values.push(value);
@@ -173,11 +179,13 @@ fn input_value(input: Input, inputs: &BatchInputs<'_>, pages_per_seq: usize) -> 
 /// documents; K and V of an attention as regions (see the module's head).
 ///
 /// # Panics
-/// For an [`Op::Input`] or [`Op::KvStore`], or sources that do not fit.
+/// For an [`Op::Input`], [`Op::KvStore`] or [`Op::KvShift`], or sources that do not fit.
 pub fn eval(node: &Node, srcs: &[&Matrix], weights: &Decoded) -> Matrix {
     let x = srcs[0];
     match &node.op {
-        Op::Input(_) | Op::KvStore { .. } => panic!("{} has no value of its own", node.op.name()),
+        Op::Input(_) | Op::KvStore { .. } | Op::KvShift { .. } => {
+            panic!("{} has no value of its own", node.op.name())
+        }
         Op::GetRows { weight } => {
             let table = weights.get(*weight);
             let cols = node.shape.cols;
@@ -218,6 +226,40 @@ pub fn kv_store(region: &mut Matrix, srcs: &[&Matrix], ty: KvType) {
         let at = attention::region_row(table, seqs.index_at(r, 0), slots.index_at(r, 0));
         let kept = kept(ty, x.row(r));
         region.data[at * region.cols..][..x.cols].copy_from_slice(&kept);
+    }
+}
+
+/// Turns the keys of pages in a region. Sources as of [`Op::KvShift`], which `op` is: angles, pages.
+///
+/// # Panics
+/// For another operator.
+pub fn kv_shift(region: &mut Matrix, op: &Op, srcs: &[&Matrix]) {
+    let Op::KvShift {
+        ty,
+        head_dim,
+        rope,
+        n_dims,
+        ..
+    } = *op
+    else {
+        panic!("{} is no shift", op.name())
+    };
+    let (angles, pages) = (srcs[0], srcs[1]);
+    for r in (0..pages.rows).filter(|r| pages.at(*r, 0) >= 0.0) {
+        let table = Matrix {
+            rows: 1,
+            cols: angles.cols,
+            data: angles.row(r).to_vec(),
+        };
+        for at in (0..PAGE).map(|t| pages.index_at(r, 0) * PAGE + t) {
+            let key = Matrix {
+                rows: 1,
+                cols: region.cols,
+                data: region.row(at).to_vec(),
+            };
+            let turned = rope::rotate(&key, &table, rope, head_dim, n_dims);
+            region.data[at * region.cols..][..region.cols].copy_from_slice(&kept(ty, &turned.data));
+        }
     }
 }
 

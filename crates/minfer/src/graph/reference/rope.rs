@@ -12,6 +12,7 @@ pub(super) fn table(positions: &Matrix, table: &RopeTable, factors: Option<&[f64
         let frequency = f64::from(table.freq_base).powf(exponent);
         let angle = positions.at(r, 0) * frequency / factors.map_or(1.0, |f| f[pair]);
         let (angle, magnitude) = stretch(angle, pair, table);
+        let magnitude = if table.turn_only { 1.0 } else { magnitude };
         magnitude * if c < half { angle.cos() } else { angle.sin() }
     })
 }

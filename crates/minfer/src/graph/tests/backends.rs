@@ -160,7 +160,10 @@ impl TestBackend {
         let srcs: Vec<&Matrix> = values.iter().collect();
         if let Some((ty, cols)) = job.kv {
             let mut region = self.load_region(&self.memory[&job.at.buffer], cols);
-            reference::kv_store(&mut region, &srcs, ty);
+            match job.node.op {
+                Op::KvShift { .. } => reference::kv_shift(&mut region, &job.node.op, &srcs),
+                _ => reference::kv_store(&mut region, &srcs, ty),
+            }
             self.store_region(job.at.buffer, &region);
             return;
         }
@@ -198,7 +201,7 @@ impl TestBackend {
             );
         }
         let kv = match node.op {
-            Op::KvStore { ty, .. } => Some((ty, node.shape.cols)),
+            Op::KvStore { ty, .. } | Op::KvShift { ty, .. } => Some((ty, node.shape.cols)),
             _ => None,
         };
         Job {
@@ -263,6 +266,48 @@ impl Backend for TestBackend {
 
     fn kv_bytes(&self, shape: &KvShape) -> usize {
         shape.pages * PAGE * shape.n_head_kv * shape.head_dim * 4
+    }
+
+    /// A page's values as f32, position after position.
+    fn kv_page_bytes(&self, shape: &KvShape) -> usize {
+        PAGE * shape.n_head_kv * shape.head_dim * 4
+    }
+
+    fn kv_read(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        page: usize,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.flush();
+        assert_eq!(out.len(), self.kv_page_bytes(shape));
+        let cols = shape.n_head_kv * shape.head_dim;
+        let values = self.load_region(&self.memory[&region], cols);
+        let page = &values.data[page * PAGE * cols..][..PAGE * cols];
+        for (to, v) in out.chunks_exact_mut(4).zip(page) {
+            to.copy_from_slice(&(*v as f32).to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    fn kv_write(
+        &mut self,
+        region: BufferId,
+        shape: &KvShape,
+        page: usize,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        self.flush();
+        assert_eq!(bytes.len(), self.kv_page_bytes(shape));
+        let cols = shape.n_head_kv * shape.head_dim;
+        let mut values = self.load_region(&self.memory[&region], cols);
+        let page = &mut values.data[page * PAGE * cols..][..PAGE * cols];
+        for (v, b) in page.iter_mut().zip(bytes.chunks_exact(4)) {
+            *v = f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        }
+        self.store_region(region, &values);
+        Ok(())
     }
 
     fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError> {

@@ -7,6 +7,7 @@ mod execution;
 mod exporting;
 mod fusion;
 mod memory;
+mod paging;
 mod random;
 mod reference;
 mod toy;

@@ -120,6 +120,7 @@ fn rope_equals_transformers_in_both_pairings() {
         freq_base: golden["freq_base"].as_f64().unwrap() as f32,
         scaling: RopeScaling::None,
         freq_factors: None,
+        turn_only: false,
     };
     let positions = numbers(&golden["positions"]);
     let positions = Matrix::from_fn(positions.len(), 1, |r, _| positions[r]);
@@ -175,6 +176,7 @@ fn stretched_frequencies_equal_transformers() {
             freq_base: number(&case["freq_base"], 0.0),
             scaling,
             freq_factors,
+            turn_only: false,
         };
         let at_one = Matrix::column(&[1]);
         let got = eval(

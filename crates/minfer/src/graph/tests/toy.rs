@@ -14,6 +14,14 @@ const HEADS: usize = 4;
 const HEADS_KV: usize = 2;
 const HEAD: usize = 4;
 
+const ROPE: RopeTable = RopeTable {
+    n_dims: HEAD,
+    freq_base: 10_000.0,
+    scaling: RopeScaling::None,
+    freq_factors: None,
+    turn_only: false,
+};
+
 pub struct Layer {
     attn_norm: WeightId,
     q: MatPart,
@@ -85,19 +93,14 @@ impl Toy {
     }
 
     pub fn build(&self, params: &GraphParams) -> Graph {
+        if params.kind == GraphKind::KvShift {
+            return shift(params);
+        }
         let b = &mut Builder::new(*params);
         let ids = b.input(Input::TokenIds);
         let mut x = b.get_rows("embed", self.embed, ids, WIDTH);
         x = b.scale("embed_scaled", x, 1.5);
-        let table = b.rope_table(
-            "rope",
-            RopeTable {
-                n_dims: HEAD,
-                freq_base: 10_000.0,
-                scaling: RopeScaling::None,
-                freq_factors: None,
-            },
-        );
+        let table = b.rope_table("rope", ROPE);
         for (l, layer) in self.layers.iter().enumerate() {
             b.set_layer(Some(l));
             x = layer.attend(b, x, table, l);
@@ -109,8 +112,42 @@ impl Toy {
         }
         b.set_layer(None);
         let normed = b.rms_norm("output_norm", x, norm(self.norm, WIDTH));
-        let logits = b.matmul("logits", normed, self.head);
-        std::mem::replace(b, Builder::new(*params)).finish(logits)
+        let result = match params.kind {
+            GraphKind::Embeddings => normed,
+            _ => b.matmul("logits", normed, self.head),
+        };
+        std::mem::replace(b, Builder::new(*params)).finish(result)
+    }
+}
+
+/// Keys of both layers turned.
+fn shift(params: &GraphParams) -> Graph {
+    let mut b = Builder::new(*params);
+    let turn_only = RopeTable {
+        turn_only: true,
+        ..ROPE
+    };
+    let angles = b.rope_table("angles", turn_only);
+    let shifts = [0, 1].map(|l| {
+        b.set_layer(Some(l));
+        b.kv_shift("k_shift", angles, RopeKind::Interleaved, &spec(l))
+    });
+    b.finish(shifts[1])
+}
+
+fn spec(l: usize) -> Attention {
+    let windowed = l == 1;
+    Attention {
+        layer: l,
+        n_head: HEADS,
+        n_head_kv: HEADS_KV,
+        head_dim: HEAD,
+        scale: 0.5,
+        window: windowed.then_some(3),
+        kind: match windowed {
+            true => LayerKind::Windowed,
+            false => LayerKind::Full,
+        },
     }
 }
 
@@ -167,19 +204,7 @@ impl Layer {
     }
 
     fn attend(&self, b: &mut Builder, x: NodeId, table: NodeId, l: usize) -> NodeId {
-        let windowed = l == 1;
-        let spec = Attention {
-            layer: l,
-            n_head: HEADS,
-            n_head_kv: HEADS_KV,
-            head_dim: HEAD,
-            scale: 0.5,
-            window: windowed.then_some(3),
-            kind: match windowed {
-                true => LayerKind::Windowed,
-                false => LayerKind::Full,
-            },
-        };
+        let spec = spec(l);
         let normed = b.rms_norm("attn_norm", x, norm(self.attn_norm, WIDTH));
         let q = b.matmul("q", normed, self.q);
         let k = b.matmul("k", normed, self.k);
@@ -266,6 +291,7 @@ impl Batch {
             out_rows: &self.out,
             page_table_full: &self.full,
             page_table_windowed: &self.windowed,
+            ..BatchInputs::default()
         }
     }
 }

@@ -59,6 +59,17 @@ pub fn head_offset(
     part * ty.head_bytes(head_dim)
 }
 
+/// Where the parts of a page lie in a region, in bytes, head after head: the page's own bytes are these in this
+/// order. Files keep pages so.
+pub fn page_parts(shape: &KvShape, page: usize) -> impl Iterator<Item = Range<usize>> {
+    let (ty, heads) = (shape.ty, (shape.n_head_kv, shape.head_dim));
+    let bytes = ty.head_bytes(shape.head_dim);
+    (0..shape.n_head_kv).map(move |head| {
+        let at = head_offset(ty, heads, page, head);
+        at..at + bytes
+    })
+}
+
 /// Rows to write into one region.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreArgs<'a> {

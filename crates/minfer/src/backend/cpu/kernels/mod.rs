@@ -7,6 +7,7 @@ pub mod matmul;
 pub mod norm;
 pub mod probe;
 pub mod rope;
+pub mod shift;
 mod tail;
 #[cfg(test)]
 mod testing;

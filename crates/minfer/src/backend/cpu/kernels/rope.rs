@@ -14,7 +14,7 @@ use crate::numeric::elementary;
 pub struct RopeFreqs {
     /// Radians a position, one a channel pair: `[n_dims / 2]`.
     pub freqs: Vec<f64>,
-    /// Multiplies cos and sin (YaRN's attention factor; 1 without it).
+    /// Multiplies cos and sin (YaRN's attention factor; 1 without it, and for [`RopeTable::turn_only`]).
     pub magnitude: f64,
 }
 
@@ -71,7 +71,10 @@ impl RopeFreqs {
                 };
                 RopeFreqs {
                     freqs: plain.enumerate().map(blend).collect(),
-                    magnitude: f64::from(attn_factor) * own,
+                    magnitude: match table.turn_only {
+                        true => 1.0,
+                        false => f64::from(attn_factor) * own,
+                    },
                 }
             }
         }

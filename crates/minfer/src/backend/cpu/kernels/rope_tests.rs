@@ -37,6 +37,7 @@ fn table(case: &Value) -> RopeTable {
         freq_base: case["freq_base"].as_f64().unwrap() as f32,
         scaling,
         freq_factors: None,
+        turn_only: false,
     }
 }
 
@@ -78,6 +79,7 @@ fn angles_stay_exact_at_large_positions() {
         freq_base: 1e4,
         scaling: RopeScaling::None,
         freq_factors: None,
+        turn_only: false,
     };
     let f = RopeFreqs::new(&t, None);
     let mut row = vec![0.0; 64];
@@ -106,6 +108,7 @@ fn both_pairings_rotate_as_in_f64_and_alike_on_every_machine() {
             freq_base: 5e5,
             scaling: RopeScaling::None,
             freq_factors: None,
+            turn_only: false,
         };
         let mut angles = vec![0.0; n_dims];
         RopeFreqs::new(&t, None).fill_row(77, &mut angles);
