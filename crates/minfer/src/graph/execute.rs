@@ -11,6 +11,9 @@ use super::{
 ///
 /// With an observer nodes run one at a time, each waited for; the values stay the same.
 pub trait Observer {
+    /// A node that computes something is about to run: all before it is done.
+    fn starts(&mut self, _graph: &Graph, _id: NodeId) {}
+
     /// A node (not an input) has been computed. `values` reads its rows in use, row after row (an
     /// i32 output as numbers of the same value; a KV region has none), and costs only if called.
     ///
@@ -150,7 +153,9 @@ fn observed(
         if matches!(node.op, Op::Input(_)) {
             continue;
         }
+        let id = NodeId(i as u32);
         if computes(&node.op) {
+            observer.starts(&compiled.graph, id);
             let nodes = NodeRange {
                 start: i,
                 end: i + 1,
@@ -159,7 +164,6 @@ fn observed(
             running.execute(&run_of(compiled, split, nodes, counts))?;
             running.synchronize()?;
         }
-        let id = NodeId(i as u32);
         let home = backend(backends, node.backend.expect("assigned before running"));
         let mut values = || node_values(compiled, home, id, counts);
         observer.node(&compiled.graph, id, &mut values)?;

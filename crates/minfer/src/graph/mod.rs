@@ -18,6 +18,7 @@ mod ir;
 mod op;
 mod pages;
 mod params;
+mod profile;
 pub mod reference;
 mod scheduler;
 mod split;
@@ -41,6 +42,7 @@ pub use op::{
     RopeScaling, RopeTable,
 };
 pub use params::{ContextParams, GraphKind, GraphParams, KvType, PAGE, SEGMENT, capacity_class};
+pub use profile::{Profile, Spent, Timed};
 pub use scheduler::{MemoryUse, Scheduler, SchedulerOptions};
 pub use split::{Crossing, Split, split};
 pub use weights::{Advice, Weight, WeightData, WeightId, WeightSet, WeightUse};

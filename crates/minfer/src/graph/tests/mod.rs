@@ -8,6 +8,7 @@ mod exporting;
 mod fusion;
 mod memory;
 mod paging;
+mod profiling;
 mod random;
 mod reference;
 mod toy;
