@@ -1,6 +1,6 @@
 //! What the host hands a forward pass, and the checks that keep kernels in bounds.
 
-use super::{Counts, Graph, GraphError, GraphKind, Input, LayerKind, PAGE};
+use super::{Counts, Graph, GraphError, GraphKind, Input, LayerKind, Op, PAGE};
 
 /// One batch: data that a graph of large enough capacity runs on.
 ///
@@ -55,8 +55,8 @@ impl BatchInputs<'_> {
 
     /// Whether the graph can run on this batch.
     ///
-    /// Checked: lengths against each other and the capacities; that every row's line, slot and
-    /// page exist; that asked rows do. Token ids are checked against the vocabulary by the engine.
+    /// Checked: lengths against each other and the capacities; that every row's line and slot exist, and every
+    /// page that it sees; that asked rows do. Token ids are checked against the vocabulary by the engine.
     pub(super) fn check(&self, graph: &Graph) -> Result<(), GraphError> {
         match graph.params.kind {
             GraphKind::Logits | GraphKind::Embeddings => self.check_tokens(graph),
@@ -150,19 +150,42 @@ impl BatchInputs<'_> {
             );
             return Err(refuse(name, reason));
         }
+        let window = widest_window(graph, kind);
+        // A row sees little that the row before it in its sequence did not.
+        let (mut line, mut known) = (-1, 0..0);
         for (&seq, &slot) in self.row_seq.iter().zip(self.slots) {
-            let entry = seq as usize * width + slot as usize / PAGE;
-            match table.get(entry) {
-                Some(page) if (0..pages as i64).contains(&i64::from(*page)) => {}
-                Some(page) => {
-                    let reason = format!("slot {slot} of line {seq} is on page {page} of {pages}");
+            let end = slot as usize + 1;
+            let seen = end.saturating_sub(window) / PAGE..end.div_ceil(PAGE);
+            let Some(entries) = table
+                .get(seq as usize * width..)
+                .and_then(|t| t.get(..width))
+            else {
+                return Err(refuse(name, format!("line {seq} is missing")));
+            };
+            let more = line == seq && known.start <= seen.start && seen.start < known.end;
+            let first = if more { known.end } else { seen.start };
+            for (i, page) in entries.iter().enumerate().take(seen.end).skip(first) {
+                if !(0..pages as i64).contains(&i64::from(*page)) {
+                    let reason = format!(
+                        "slot {slot} of line {seq} sees entry {i}, which is page {page} of {pages}"
+                    );
                     return Err(refuse(name, reason));
                 }
-                None => return Err(refuse(name, format!("line {seq} is missing"))),
             }
+            let start = if more { known.start } else { seen.start };
+            (line, known) = (seq, start..seen.end.max(first));
         }
         Ok(())
     }
+}
+
+/// How many slots the attentions of a kind see at most, the row's own included.
+fn widest_window(graph: &Graph, kind: LayerKind) -> usize {
+    let windows = graph.nodes.iter().filter_map(|n| match &n.op {
+        Op::Attention(a) if a.kind == kind => Some(a.window.unwrap_or(usize::MAX)),
+        _ => None,
+    });
+    windows.max().unwrap_or(1)
 }
 
 /// Every value is in `0..limit`.

@@ -327,6 +327,70 @@ fn a_batch_that_does_not_fit_is_refused_by_name_and_value() {
         .unwrap();
 }
 
+/// A kernel reads every page that a row sees, not its own alone.
+#[test]
+fn pages_that_a_row_sees_must_exist_and_others_need_not() {
+    let toy = Toy::new();
+    let mut scheduler = scheduler(&toy, vec![TestBackend::plain(Claims::everything())]);
+    let p = params(2, 2, true);
+    // The windowed layer sees 3 slots: of slots 66 and 67 page 2 alone, of 33 and 34 both.
+    type Case<'a> = ([(i32, i32); 2], [i32; 3], [i32; 3], Option<&'a str>);
+    let cases: [Case<'_>; 9] = [
+        ([(0, 66), (0, 67)], [4, 1, 0], [-1, -1, 3], None),
+        (
+            [(0, 66), (0, 67)],
+            [4, -1, 0],
+            [-1, -1, 3],
+            Some("sees entry 1"),
+        ),
+        (
+            [(0, 66), (0, 67)],
+            [4, 1, 0],
+            [-1, -1, 9],
+            Some("page 9 of 4"),
+        ),
+        (
+            [(0, 33), (0, 34)],
+            [4, 1, -1],
+            [-1, 1, -1],
+            Some("sees entry 0"),
+        ),
+        ([(0, 33), (0, 34)], [4, 1, -1], [0, 1, -1], None),
+        (
+            [(0, 31), (0, 32)],
+            [4, -7, -1],
+            [0, 1, -1],
+            Some("page -7 of 5"),
+        ),
+        (
+            [(0, 0), (0, 64)],
+            [4, 1, 0],
+            [2, -1, -1],
+            Some("sees entry 1"),
+        ),
+        (
+            [(0, 64), (0, 0)],
+            [4, 1, 0],
+            [-1, 1, 2],
+            Some("sees entry 0"),
+        ),
+        ([(0, 64), (0, 0)], [4, 1, 0], [0, 1, 2], None),
+    ];
+    for (rows, full, windowed, refused) in cases {
+        let mut batch = Batch::of(&rows);
+        batch.full[..3].copy_from_slice(&full);
+        batch.windowed[..3].copy_from_slice(&windowed);
+        let result = scheduler.forward(&p, &|p| toy.build(p), &batch.inputs(), None);
+        let text = result.err().map(|e| e.to_string());
+        let as_said = match (&text, refused) {
+            (Some(text), Some(part)) => text.contains(part),
+            (None, None) => true,
+            _ => false,
+        };
+        assert!(as_said, "{rows:?} on {full:?}, {windowed:?}: {text:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
