@@ -71,7 +71,16 @@ pub fn prompts() -> Vec<Vec<u32>> {
 
 /// transformers' logits of all prompts' positions, one after the other.
 pub fn golden(name: &str) -> Vec<f32> {
-    let bytes = std::fs::read(path(&format!("{name}.logits"))).unwrap();
+    floats(&format!("{name}.logits"))
+}
+
+/// llama.cpp's embeddings of the same positions.
+pub fn golden_embeddings(name: &str) -> Vec<f32> {
+    floats(&format!("{name}.embeddings"))
+}
+
+fn floats(file: &str) -> Vec<f32> {
+    let bytes = std::fs::read(path(file)).unwrap();
     bytes
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
