@@ -4,6 +4,13 @@ use std::time::Instant;
 
 use minfer::sampling::{Sampler, SamplerParams, log_probs};
 
+fn mirostat(version: u32) -> SamplerParams {
+    SamplerParams {
+        mirostat: version,
+        ..SamplerParams::default()
+    }
+}
+
 fn main() -> Result<(), minfer::sampling::SamplingError> {
     for n in [49_152usize, 151_936, 262_144] {
         let logits: Vec<f32> = (0..n as u32)
@@ -23,8 +30,28 @@ fn main() -> Result<(), minfer::sampling::SamplingError> {
                     ..SamplerParams::default()
                 },
             ),
+            (
+                "DRY over 32,000 tokens",
+                SamplerParams {
+                    dry_multiplier: 0.8,
+                    dry_breakers: Vec::new(),
+                    ..SamplerParams::default()
+                },
+            ),
+            (
+                "top_n_sigma 1",
+                SamplerParams {
+                    top_n_sigma: 1.0,
+                    ..SamplerParams::default()
+                },
+            ),
+            ("mirostat 1", mirostat(1)),
+            ("mirostat 2", mirostat(2)),
         ] {
             let mut sampler = Sampler::new(params, n)?;
+            if name.starts_with("DRY") {
+                (0..32_000).for_each(|t| sampler.accept(t * t % 997));
+            }
             (0..64).for_each(|t| sampler.accept(t * 31));
             let mut times = Vec::new();
             for position in 0..200 {
@@ -35,7 +62,7 @@ fn main() -> Result<(), minfer::sampling::SamplingError> {
             }
             times.sort_by(f64::total_cmp);
             println!(
-                "{n:7} tokens, {name:8}: median {:7.1} us, fastest {:7.1} us",
+                "{n:7} tokens, {name:22}: median {:7.1} us, fastest {:7.1} us",
                 times[100], times[0]
             );
         }

@@ -39,6 +39,7 @@ impl Answer {
 }
 
 /// What a sequence is run for.
+#[allow(clippy::large_enum_variant)] // made and taken apart once a request
 pub(super) enum Wanted {
     /// The text that continues it.
     Answer(Generate),

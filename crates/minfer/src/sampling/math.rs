@@ -41,6 +41,38 @@ pub(super) fn ln(x: f64) -> f64 {
     exponent as f64 * std::f64::consts::LN_2 + 2.0 * s * sum
 }
 
+/// e^x, to about 1e-15; 0 below -708 (near the smallest normal number), infinity above 709. NaN gives NaN.
+pub(super) fn exp64(x: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    if x < -708.0 {
+        return 0.0;
+    }
+    if x > 709.0 {
+        return f64::INFINITY;
+    }
+    let shift = 6_755_399_441_055_744.0; // 1.5 * 2^52, as `SHIFT`
+    let rounded = x * std::f64::consts::LOG2_E + shift;
+    let n = rounded - shift;
+    // ln 2 in two parts, the first with 21 bits.
+    let r = (x - n * 0.693_147_182_464_599_6) - n * -1.904_654_299_957_768e-9;
+    let mut sum = 1.0;
+    for k in (1..=14).rev() {
+        sum = sum * r / f64::from(k) + 1.0;
+    }
+    sum * f64::from_bits((rounded.to_bits().wrapping_add(1023) & 0x7ff) << 52)
+}
+
+/// x^y for 0 <= x <= 1 and y >= 0; 1 for 0^0.
+pub(super) fn power(x: f64, y: f64) -> f64 {
+    match (x, y) {
+        (_, 0.0) => 1.0,
+        (0.0, _) => 0.0,
+        _ => exp64(y * ln(x)),
+    }
+}
+
 /// The largest logit of the candidates; minus infinity if there is none.
 pub(super) fn max_logit(candidates: &[super::Candidate]) -> f32 {
     candidates.iter().fold(
@@ -66,6 +98,28 @@ mod tests {
             (exp(0.0), exp(-88.0), exp(f32::NEG_INFINITY)),
             (1.0, 0.0, 0.0)
         );
+    }
+
+    #[test]
+    fn exp64_is_close_to_the_true_value() {
+        for i in -70_800..=70_900 {
+            let x = f64::from(i) * 1e-2;
+            let off = (exp64(x) - x.exp()).abs() / x.exp();
+            assert!(off < 2e-15, "{x}: {off:e}");
+        }
+        assert_eq!((exp64(0.0), exp64(-800.0)), (1.0, 0.0));
+        assert_eq!(exp64(710.0), f64::INFINITY);
+        assert!(exp64(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn powers_are_close_to_the_true_value() {
+        for x in [1e-9f64, 0.1, 0.5, 0.99, 1.0] {
+            for y in [0.0, 0.3, 1.0, 7.5] {
+                assert!((power(x, y) - x.powf(y)).abs() < 1e-14, "{x}^{y}");
+            }
+        }
+        assert_eq!((power(0.0, 0.0), power(0.0, 0.5)), (1.0, 0.0));
     }
 
     #[test]

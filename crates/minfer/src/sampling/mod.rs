@@ -1,13 +1,23 @@
 //! The sampler chain: logits in, a token out; stop strings; log-probabilities; the constraint hook.
 //!
-//! The order is llama.cpp's: logit bias, penalties, top-k, typical, top-p, min-p, temperature, draw. Everything is computed
-//! with this room's own `exp` and `ln` and sums of fixed order, so the same logits give the same token on every machine.
+//! The order is llama.cpp's unless the parameters give another: logit bias, constraint, penalties, DRY, top-n-sigma, top-k, typical,
+//! top-p, min-p, XTC, temperature, draw. Everything is computed with this room's own `exp` and `ln` and sums of fixed order, so
+//! the same logits give the same token on every machine.
+//!
+//! Beside llama.cpp: tokens at minus infinity (banned, masked) are no candidates, so they don't count where the number of
+//! candidates does (the dynamic temperature); DRY's breakers are found in the text however it is cut into tokens.
 
+mod breakers;
 mod constraint;
 mod draw;
+mod dry;
+mod field;
 mod history;
+mod kind;
 mod logprobs;
 mod math;
+mod mirostat;
+mod model_defaults;
 mod params;
 mod sampler;
 mod select;
@@ -16,13 +26,16 @@ mod stop;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
+mod samplers_tests;
+#[cfg(test)]
 mod tests;
 
 pub use constraint::Constraint;
 pub use draw::draw;
+pub use kind::SamplerKind;
 pub use logprobs::{LogProbs, log_probs};
 pub use params::SamplerParams;
-pub use sampler::{Candidate, Sampler};
+pub use sampler::{Candidate, Sampler, SamplerState};
 pub use stop::{StopMatcher, Stopped};
 
 /// Why no token could be chosen.
@@ -39,12 +52,37 @@ pub enum SamplingError {
         range: &'static str,
     },
     /// A sampling field of the model file has a wrong type.
-    #[error("{key} in the model file must be a number, is {value}")]
+    #[error("{key} in the model file must be {expected}, is {value}")]
     Metadata {
         /// The metadata key.
         key: &'static str,
         /// What it was.
         value: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A name in an order of samplers that none has.
+    #[error("there is no sampler '{name}' here: there are {known}")]
+    Sampler {
+        /// The name.
+        name: String,
+        /// Those there are.
+        known: &'static str,
+    },
+    /// DRY is on, and the sampler was given no tokenizer in which to look for its breakers.
+    #[error(
+        "DRY looks for its sequence breakers in the vocabulary: give the sampler the tokenizer, or no breakers"
+    )]
+    NoTokenizer,
+    /// A saved state does not fit the parameters.
+    #[error(
+        "mirostat's mu in the saved state is {saved}: with these sampling parameters it must be {wanted}"
+    )]
+    State {
+        /// What was saved.
+        saved: String,
+        /// What fits.
+        wanted: &'static str,
     },
     /// The model gave a logit that is not a finite number.
     #[error("the model's logit of token {token} is {value}: the computation went wrong")]

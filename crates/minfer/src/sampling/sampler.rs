@@ -1,63 +1,111 @@
-//! The chain itself.
+//! The sampler of one sequence.
 
+use serde::{Deserialize, Serialize};
+
+use super::breakers::Breakers;
+use super::dry::Dry;
+use super::field::Field;
 use super::history::History;
-use super::select::{self, Scratch};
-use super::{Constraint, SamplerParams, SamplingError, draw, math};
+use super::mirostat::Mirostat;
+use super::select::Scratch;
+use super::{Constraint, SamplerKind, SamplerParams, SamplingError, draw};
 use crate::lanes::scan;
+use crate::tokenizer::Tokenizer;
+
+/// The draw at a position that chooses the token.
+const TOKEN_DRAW: u64 = 0;
+/// The one that says whether XTC acts there.
+const XTC_DRAW: u64 = 1;
 
 /// A token the draw may choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// Token id.
     pub id: u32,
-    /// Its logit after bias and penalties, before the temperature.
+    /// Its logit after bias and penalties, before the temperature; where penalties come after it, and with mirostat, after it.
     pub logit: f32,
     /// Its weight in the draw: probability times the sum of all candidates' weights.
     pub weight: f32,
 }
 
 /// Chooses the tokens of one sequence.
+///
+/// A choice depends on parameters, choice number, position, logits and the accepted tokens; with mirostat also on the number mu that
+/// the draws have moved (see [`Sampler::state`]).
 #[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplerParams,
     n_vocab: usize,
     choice: u64,
+    /// The samplers that change anything, in order.
+    plan: Vec<SamplerKind>,
     history: History,
+    dry: Option<Dry>,
+    mirostat: Option<Mirostat>,
     candidates: Vec<Candidate>,
     scratch: Scratch,
 }
 
+/// What a sampler knows beyond its parameters and the accepted tokens: mirostat's mu, else nothing. A saved sequence needs it to
+/// go on as if it had not been saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplerState {
+    /// As bits, which every format keeps.
+    mirostat_mu: Option<u64>,
+}
+
 impl Sampler {
-    /// A sampler for a vocabulary of `n_vocab` tokens. Errors: a parameter out of range, a biased token that does not exist.
+    /// A sampler for a vocabulary of `n_vocab` tokens. Errors: a parameter out of range, a biased token that does not exist, DRY with
+    /// breakers (see [`Sampler::with_tokenizer`]).
     pub fn new(params: SamplerParams, n_vocab: usize) -> Result<Sampler, SamplingError> {
         params.validate()?;
-        if let Some((token, _)) = params
-            .logit_bias
-            .iter()
-            .find(|(token, _)| *token as usize >= n_vocab)
-        {
+        if plan(&params).contains(&SamplerKind::Dry) && !params.dry_breakers.is_empty() {
+            return Err(SamplingError::NoTokenizer);
+        }
+        Sampler::build(params, n_vocab, |_| Breakers::default())
+    }
+
+    /// A sampler for a tokenizer's vocabulary, which DRY searches for the tokens that have to do with its breakers: once, here, and
+    /// only if DRY is on. Errors: as [`Sampler::new`].
+    pub fn with_tokenizer(
+        params: SamplerParams,
+        tokenizer: &Tokenizer,
+    ) -> Result<Sampler, SamplingError> {
+        let n_vocab = tokenizer.n_vocab();
+        Sampler::build(params, n_vocab, |breakers| {
+            let pieces = (0..n_vocab as u32).map(|id| tokenizer.piece(id).unwrap_or_default());
+            Breakers::new(breakers, pieces)
+        })
+    }
+
+    fn build(
+        params: SamplerParams,
+        n_vocab: usize,
+        breakers: impl FnOnce(&[String]) -> Breakers,
+    ) -> Result<Sampler, SamplingError> {
+        params.validate()?;
+        let mut biased = params.logit_bias.iter().map(|(token, _)| *token);
+        if let Some(token) = biased.find(|token| *token as usize >= n_vocab) {
             return Err(SamplingError::Parameter {
                 field: "logit_bias",
                 value: format!("token {token}"),
                 range: "a token of the vocabulary",
             });
         }
-        let k = params.top_k as usize;
-        let room = if params.temperature == 0.0 {
-            0
-        } else if k == 0 || k >= n_vocab {
-            n_vocab
-        } else {
-            (3 * k + 128).min(n_vocab)
-        };
-        let history = History::new(params.repeat_last_n);
+        let plan = plan(&params);
+        let dry = plan
+            .contains(&SamplerKind::Dry)
+            .then(|| Dry::new(&params, breakers(&params.dry_breakers)));
         Ok(Sampler {
-            params,
-            n_vocab,
-            choice: 0,
-            history,
-            candidates: Vec::with_capacity(room),
+            history: History::new(params.repeat_last_n),
+            dry,
+            mirostat: Mirostat::new(&params),
+            candidates: Vec::with_capacity(room(&params, &plan, n_vocab)),
             scratch: Scratch::default(),
+            choice: 0,
+            plan,
+            n_vocab,
+            params,
         })
     }
 
@@ -72,18 +120,57 @@ impl Sampler {
         &self.params
     }
 
-    /// Tells of a token of the sequence: the prompt's, in order, and then each that was chosen. The penalties look at them.
+    /// Tells of a token of the sequence: the prompt's, in order, and then each that was chosen. The penalties look at them, and
+    /// mirostat's mu goes where the draw of this token takes it.
     pub fn accept(&mut self, token: u32) {
         self.history.push(token);
+        if let Some(dry) = &mut self.dry {
+            dry.push(token);
+        }
+        if let Some(mirostat) = &mut self.mirostat {
+            mirostat.accept(token);
+        }
     }
 
-    /// Forgets all accepted tokens.
+    /// Forgets all accepted tokens, and what mirostat made of them.
     pub fn reset(&mut self) {
         self.history.clear();
+        if let Some(dry) = &mut self.dry {
+            dry.clear();
+        }
+        if let Some(mirostat) = &mut self.mirostat {
+            mirostat.reset();
+        }
+    }
+
+    /// What is needed beside parameters, choice and the accepted tokens to make this sampler anew: [`Sampler::accept`] them, then
+    /// [`Sampler::restore`]. To be taken between an `accept` and the next draw.
+    pub fn state(&self) -> SamplerState {
+        SamplerState {
+            mirostat_mu: self.mirostat.as_ref().map(|m| m.mu().to_bits()),
+        }
+    }
+
+    /// Goes on where the sampler of a saved state was. Errors: the state of a sampler with mirostat for one without, or the other way
+    /// round, and a mu that is no number; nothing is changed then.
+    pub fn restore(&mut self, state: &SamplerState) -> Result<(), SamplingError> {
+        let mu = state.mirostat_mu.map(f64::from_bits);
+        match (&mut self.mirostat, mu) {
+            (None, None) => {}
+            (Some(mirostat), Some(mu)) if mu.is_finite() => mirostat.set_mu(mu),
+            (now, mu) => {
+                return Err(SamplingError::State {
+                    saved: mu.map_or("none".into(), |mu| mu.to_string()),
+                    wanted: if now.is_some() { "a number" } else { "none" },
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Chooses the token at `position` (its index in the sequence). `logits` are the model's, one a token of the vocabulary; bias and
-    /// penalties are written into them. It does not accept the token. Same logits, history, parameters, choice and position: same token.
+    /// penalties are written into them. It does not accept the token. Same logits, history, parameters, choice and position: same
+    /// token (with mirostat: same mu, which only [`Sampler::accept`] moves).
     pub fn sample(&mut self, logits: &mut [f32], position: u64) -> Result<u32, SamplingError> {
         self.sample_constrained(logits, position, None)
     }
@@ -95,32 +182,26 @@ impl Sampler {
         position: u64,
         constraint: Option<&mut dyn Constraint>,
     ) -> Result<u32, SamplingError> {
-        self.adjust(logits, constraint)?;
-        if self.params.temperature == 0.0 {
-            return argmax(logits);
+        self.narrow(logits, position, constraint)?;
+        let chosen = self.choose(draw(self.params.seed, self.choice, position, TOKEN_DRAW));
+        if let Some(mirostat) = &mut self.mirostat {
+            let total: f64 = self.candidates.iter().map(|c| f64::from(c.weight)).sum();
+            mirostat.drew(chosen.id, f64::from(chosen.weight) / total);
         }
-        self.filter(logits)?;
-        Ok(self.choose(draw(self.params.seed, self.choice, position, 0)))
+        Ok(chosen.id)
     }
 
-    /// What [`Sampler::sample`] would draw from, with weights; by ids.
-    pub fn candidates(&mut self, logits: &mut [f32]) -> Result<&[Candidate], SamplingError> {
-        self.adjust(logits, None)?;
-        if self.params.temperature == 0.0 {
-            let id = argmax(logits)?;
-            self.candidates.clear();
-            self.candidates.push(Candidate {
-                id,
-                logit: logits[id as usize],
-                weight: 1.0,
-            });
-        } else {
-            self.filter(logits)?;
-        }
+    /// What [`Sampler::sample`] would draw from at `position`, with weights; by ids.
+    pub fn candidates(
+        &mut self,
+        logits: &mut [f32],
+        position: u64,
+    ) -> Result<&[Candidate], SamplingError> {
+        self.narrow(logits, position, None)?;
         Ok(&self.candidates)
     }
 
-    /// Checks the logits; bias, penalties and the constraint.
+    /// Checks the logits; bias and the constraint.
     fn adjust(
         &self,
         logits: &mut [f32],
@@ -140,74 +221,60 @@ impl Sampler {
             let logit = &mut logits[*token as usize];
             *logit = (*logit + bias).min(f32::MAX);
         }
-        let p = &self.params;
-        if p.repeat_penalty != 1.0 || p.frequency_penalty != 0.0 || p.presence_penalty != 0.0 {
-            for (token, count) in self.history.counts() {
-                let Some(logit) = logits.get_mut(token as usize) else {
-                    continue;
-                };
-                *logit = if *logit <= 0.0 {
-                    *logit * p.repeat_penalty
-                } else {
-                    *logit / p.repeat_penalty
-                };
-                *logit = (*logit - (count as f32 * p.frequency_penalty + p.presence_penalty))
-                    .min(f32::MAX);
-            }
-        }
         if let Some(constraint) = constraint {
             constraint.mask(logits);
         }
         Ok(())
     }
 
-    /// Top-k, typical, top-p, min-p, temperature: leaves the candidates with their final weights, by ids.
-    fn filter(&mut self, logits: &[f32]) -> Result<(), SamplingError> {
-        let Sampler {
-            params: p,
-            candidates,
-            scratch,
-            ..
-        } = self;
-        let k = p.top_k as usize;
-        let whole = k == 0 || k >= logits.len();
-        // The sum of all weights, where top-p looks at the whole vocabulary.
-        let mut total = None;
-        if whole && p.top_p < 1.0 && p.typical_p >= 1.0 {
-            total = Some(gather_mass(logits, p.top_p, candidates));
-        } else if whole {
-            select::all(logits, candidates);
-        } else {
-            select::top_k(logits, k, candidates);
+    /// The chain: leaves the candidates with their final weights, by ids, at least one.
+    fn narrow(
+        &mut self,
+        logits: &mut [f32],
+        position: u64,
+        constraint: Option<&mut dyn Constraint>,
+    ) -> Result<(), SamplingError> {
+        self.adjust(logits, constraint)?;
+        let p = &self.params;
+        let mut field = Field::new(logits, &mut self.candidates, &mut self.scratch);
+        for kind in &self.plan {
+            match kind {
+                SamplerKind::Penalties => penalise(&mut field, p, &self.history),
+                SamplerKind::Dry => {
+                    if let Some(dry) = &mut self.dry {
+                        field.change(dry.penalties(), lose);
+                    }
+                }
+                SamplerKind::TopNSigma => field.top_n_sigma(p.top_n_sigma),
+                SamplerKind::TopK => field.top_k(p.top_k as usize),
+                SamplerKind::TypP => field.typical(p.typical_p),
+                SamplerKind::TopP => field.top_p(p.top_p),
+                SamplerKind::MinP => field.min_p(p.min_p),
+                SamplerKind::Xtc => {
+                    let chance = draw(p.seed, self.choice, position, XTC_DRAW);
+                    if chance < f64::from(p.xtc_probability) {
+                        field.xtc(p.xtc_threshold);
+                    }
+                }
+                SamplerKind::Temperature if is_dynamic(p) => field.divide_dynamic(p),
+                SamplerKind::Temperature => field.divide(p.temperature),
+            }
+            if field.is_empty() {
+                return Err(SamplingError::NoneLeft);
+            }
         }
-        if candidates.is_empty() {
+        if let Some(mirostat) = &self.mirostat {
+            mirostat.cut(&mut field);
+        }
+        field.finish();
+        if field.is_empty() {
             return Err(SamplingError::NoneLeft);
         }
-        let max = math::max_logit(candidates);
-        if p.typical_p < 1.0 {
-            keep_typical(candidates, scratch, max, p.typical_p);
-        }
-        let max = if p.typical_p < 1.0 {
-            math::max_logit(candidates)
-        } else {
-            max
-        };
-        if p.top_p < 1.0 {
-            let total = total.unwrap_or_else(|| weigh(candidates, max, 1.0));
-            let target = f64::from(p.top_p) * total;
-            select::keep_mass(candidates, scratch, |c| max - c.logit, |sum| sum >= target);
-        }
-        if p.min_p > 0.0 {
-            let least = max + math::ln(f64::from(p.min_p).max(f64::MIN_POSITIVE)) as f32;
-            candidates.retain(|c| c.logit >= least);
-        }
-        candidates.sort_unstable_by_key(|c| c.id);
-        weigh(candidates, max, p.temperature);
         Ok(())
     }
 
     /// The candidate at `u` of the way through the weights.
-    fn choose(&self, u: f64) -> u32 {
+    fn choose(&self, u: f64) -> Candidate {
         let total: f64 = self.candidates.iter().map(|c| f64::from(c.weight)).sum();
         let mut sum = 0.0;
         let found = self.candidates.iter().find(|c| {
@@ -215,67 +282,77 @@ impl Sampler {
             sum > u * total
         });
         // The best candidate's weight is 1, so the sum passes every u < 1; rounding can't hide it from the last weight above 0.
-        found
-            .or_else(|| self.candidates.iter().rev().find(|c| c.weight > 0.0))
-            .map_or(0, |c| c.id)
+        let found = found.or_else(|| self.candidates.iter().rev().find(|c| c.weight > 0.0));
+        found.copied().unwrap_or(Candidate {
+            id: 0,
+            logit: 0.0,
+            weight: 0.0,
+        })
     }
 }
 
-/// The likeliest token; on ties the lowest id.
-fn argmax(logits: &[f32]) -> Result<u32, SamplingError> {
-    let best = scan::max(logits);
-    if best == f32::NEG_INFINITY {
-        return Err(SamplingError::NoneLeft);
-    }
-    logits
-        .iter()
-        .position(|x| *x == best)
-        .map(|i| i as u32)
-        .ok_or(SamplingError::NoneLeft)
+/// Mirostat knows no dynamic temperature.
+fn is_dynamic(p: &SamplerParams) -> bool {
+    p.dynatemp_range > 0.0 && p.mirostat == 0
 }
 
-/// Gathers the likeliest tokens of the whole vocabulary, with weights, until they hold at least the fraction `p` of all weight; returns
-/// that whole weight. Usually the few within e^-10 of the best suffice, and the others need no entry.
-fn gather_mass(logits: &[f32], p: f32, candidates: &mut Vec<Candidate>) -> f64 {
-    let max = scan::max(logits);
-    let total = scan::sum_exp(logits, max);
-    for range in [10.0, 20.0] {
-        select::above(logits, max - range, candidates);
-        if weigh(candidates, max, 1.0) >= f64::from(p) * total {
-            return total;
+/// The samplers that change anything, in order.
+fn plan(p: &SamplerParams) -> Vec<SamplerKind> {
+    let order = match p.mirostat {
+        0 => &p.samplers[..],
+        _ => &[SamplerKind::Temperature],
+    };
+    let mut plan: Vec<SamplerKind> = order.iter().copied().filter(|k| p.acts(*k)).collect();
+    let last = plan.iter().position(|k| *k == SamplerKind::Temperature);
+    if let Some(last) = last
+        && p.temperature == 0.0
+        && !is_dynamic(p)
+    {
+        // One token is left there, and the filters right before it never take the likeliest away.
+        plan.truncate(last);
+        while let Some(
+            SamplerKind::TopNSigma | SamplerKind::TopK | SamplerKind::TopP | SamplerKind::MinP,
+        ) = plan.last()
+        {
+            plan.pop();
         }
+        plan.push(SamplerKind::Temperature);
     }
-    select::all(logits, candidates);
-    weigh(candidates, max, 1.0);
-    total
+    plan
 }
 
-/// Sets the weights to e^((logit - max) / temperature) and returns their sum.
-fn weigh(candidates: &mut [Candidate], max: f32, temperature: f32) -> f64 {
-    let mut total = 0.0;
-    for c in candidates {
-        c.weight = math::exp((c.logit - max) / temperature);
-        total += f64::from(c.weight);
-    }
-    total
-}
-
-/// Keeps the candidates whose surprise is nearest to the distribution's entropy (Meister et al., "Locally typical sampling", 2022),
-/// until their probability passes p.
-fn keep_typical(candidates: &mut Vec<Candidate>, scratch: &mut Scratch, max: f32, p: f32) {
-    let total = weigh(candidates, max, 1.0);
-    let log_total = math::ln(total);
-    let surprise = |c: &Candidate| log_total - f64::from(c.logit - max);
-    let entropy: f64 = candidates
+/// Most candidates at a time.
+fn room(p: &SamplerParams, plan: &[SamplerKind], n_vocab: usize) -> usize {
+    let first = plan
         .iter()
-        .map(|c| f64::from(c.weight) * surprise(c))
-        .sum::<f64>()
-        / total;
-    let target = f64::from(p) * total;
-    select::keep_mass(
-        candidates,
-        scratch,
-        |c| (surprise(c) - entropy).abs() as f32,
-        |sum| sum > target,
-    );
+        .find(|k| !matches!(k, SamplerKind::Penalties | SamplerKind::Dry));
+    match first {
+        Some(SamplerKind::TopK) => (p.top_k as usize)
+            .saturating_mul(3)
+            .saturating_add(128)
+            .min(n_vocab),
+        Some(SamplerKind::Temperature) if p.temperature == 0.0 && !is_dynamic(p) => 1,
+        _ => n_vocab,
+    }
+}
+
+/// A logit less something; only one at minus infinity stays there.
+fn lose(logit: f32, loss: f32) -> f32 {
+    if logit == f32::NEG_INFINITY {
+        logit
+    } else {
+        (logit - loss).max(f32::MIN)
+    }
+}
+
+/// The three penalties.
+fn penalise(field: &mut Field<'_>, p: &SamplerParams, history: &History) {
+    field.change(history.counts(), |logit, count| {
+        let logit = if logit <= 0.0 {
+            logit * p.repeat_penalty
+        } else {
+            logit / p.repeat_penalty
+        };
+        (logit - (count as f32 * p.frequency_penalty + p.presence_penalty)).min(f32::MAX)
+    });
 }

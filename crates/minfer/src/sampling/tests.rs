@@ -108,7 +108,7 @@ proptest! {
         let params = SamplerParams { temperature, top_k, top_p, min_p, typical_p, ..plain() };
         if let Some(want) = naive(&logits, &params) {
             let mut sampler = Sampler::new(params, logits.len()).unwrap();
-            let kept = sampler.candidates(&mut logits).unwrap();
+            let kept = sampler.candidates(&mut logits, 0).unwrap();
             let total: f64 = kept.iter().map(|c| f64::from(c.weight)).sum();
             prop_assert_eq!(kept.iter().map(|c| c.id).collect::<Vec<_>>(), want.iter().map(|c| c.0).collect::<Vec<_>>());
             for (c, w) in kept.iter().zip(&want) {
@@ -367,7 +367,7 @@ fn extreme_settings_still_choose() {
     ] {
         let mut sampler = Sampler::new(params.clone(), 100).unwrap();
         sampler.accept(3);
-        let kept = sampler.candidates(&mut logits(100, 9)).unwrap();
+        let kept = sampler.candidates(&mut logits(100, 9), 0).unwrap();
         assert!(
             kept.iter().all(|c| c.weight.is_finite()) && kept.iter().any(|c| c.weight == 1.0),
             "{params:?}: {kept:?}"
