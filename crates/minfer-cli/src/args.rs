@@ -14,8 +14,10 @@ use minfer::graph::KvType;
 use crate::output;
 
 mod bench;
+mod sampling;
 
 pub use bench::{BenchArgs, BenchFormat};
+pub use sampling::SamplingArgs;
 
 /// Run GGUF language models.
 #[derive(Parser)]
@@ -35,7 +37,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     /// Answer a prompt.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Fetch a model into the cache, or check the one there, and print its path.
     Pull(PullArgs),
     /// List the cached models.
@@ -126,44 +128,6 @@ pub struct RunArgs {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
-}
-
-/// The sampler chain. Unset flags take the model's own `general.sampling.*`, then minfer's default.
-#[derive(Args)]
-pub struct SamplingArgs {
-    /// Temperature; 0 takes the likeliest token [default: 0.8].
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
-    pub temp: Option<f32>,
-    /// Keep the K likeliest tokens; 0: all [default: 40].
-    #[arg(long, value_name = "K", value_parser = at_least(0_u32), allow_negative_numbers = true)]
-    pub top_k: Option<u32>,
-    /// Keep the likeliest tokens whose probabilities sum to P; 1: all [default: 0.95].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    pub top_p: Option<f32>,
-    /// Keep tokens at least P times as likely as the likeliest; 0: all [default: 0].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    pub min_p: Option<f32>,
-    /// Locally typical sampling; 1: off [default: 1].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    pub typical: Option<f32>,
-    /// Penalty of repeated tokens; 1: off [default: 1.1].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub repeat_penalty: Option<f32>,
-    /// How many last tokens the penalties look at; 0: off [default: 64].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub repeat_last_n: Option<i32>,
-    /// Flat penalty of tokens that occurred; 0: off [default: 0].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub presence_penalty: Option<f32>,
-    /// Penalty for each occurrence; 0: off [default: 0].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub frequency_penalty: Option<f32>,
-    /// Add to a token's logit: ID+BIAS, ID-BIAS, or ID=-inf to ban it (repeat for more).
-    #[arg(long, value_name = "ID±BIAS")]
-    pub logit_bias: Vec<String>,
-    /// Seed of the draws [default: 42].
-    #[arg(short = 's', long, value_name = "N", value_parser = at_least(0_u64), allow_negative_numbers = true)]
-    pub seed: Option<u64>,
 }
 
 /// `minfer pull`.

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod models;
 mod output;
+mod sampling;
 
 use clap::Parser;
 
@@ -23,7 +24,7 @@ fn main() {
         tracing::warn!("interrupts are not handled: {e}");
     }
     let result = match cli.command {
-        Command::Run(a) => commands::run::run(a),
+        Command::Run(a) => commands::run::run(*a),
         Command::Pull(a) => commands::pull::pull(&a),
         Command::List(a) => commands::pull::list(&a),
         Command::Inspect(a) => commands::inspect::inspect(&a),

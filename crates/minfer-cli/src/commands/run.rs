@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use minfer::chat::{Message, RenderRequest};
 use minfer::engine::{Done, Event, EventStream, Generate, Model, Request, Task};
-use minfer::sampling::SamplerParams;
 use minfer::tokenizer::EncodeOptions;
 use serde_json::json;
 
-use crate::args::{RunArgs, SamplingArgs};
-use crate::models;
+use crate::args::RunArgs;
 use crate::output::{Failure, Outcome, note, print, print_line};
+use crate::{models, sampling};
 
 /// Answers the prompt.
 pub fn run(a: RunArgs) -> Outcome {
@@ -20,7 +19,7 @@ pub fn run(a: RunArgs) -> Outcome {
     let text = prompt_text(&a)?;
     let started = Instant::now(); // a download is no part of loading
     let model = Model::open(&path)?;
-    let params = sampling(&a.sampling, &model)?;
+    let params = sampling::params(&a.sampling, &model)?;
     let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
     let (prompt, notice) = prompt_ids(&a, &model, text)?;
     let n_ctx = models::n_ctx(&a.engine, &model, prompt.len(), n_predict)?;
@@ -134,53 +133,6 @@ fn prompt_ids(
     Ok(model.chat_prompt(&RenderRequest::new(messages))?)
 }
 
-/// Flags over the model's own defaults over minfer's.
-fn sampling(a: &SamplingArgs, model: &Model) -> Result<SamplerParams, Failure> {
-    let mut p = SamplerParams::with_model_defaults(model.metadata())?;
-    fn set<T>(to: &mut T, from: Option<T>) {
-        if let Some(v) = from {
-            *to = v;
-        }
-    }
-    set(&mut p.temperature, a.temp);
-    set(&mut p.top_k, a.top_k);
-    set(&mut p.top_p, a.top_p);
-    set(&mut p.min_p, a.min_p);
-    set(&mut p.typical_p, a.typical);
-    set(&mut p.repeat_penalty, a.repeat_penalty);
-    set(&mut p.repeat_last_n, a.repeat_last_n);
-    set(&mut p.presence_penalty, a.presence_penalty);
-    set(&mut p.frequency_penalty, a.frequency_penalty);
-    set(&mut p.seed, a.seed);
-    for bias in &a.logit_bias {
-        p.logit_bias.push(parse_bias(bias)?);
-    }
-    let n_vocab = model.tokenizer().n_vocab();
-    if let Some((id, _)) = p.logit_bias.iter().find(|b| b.0 as usize >= n_vocab) {
-        return Err(Failure::Error(format!(
-            "--logit-bias: token id {id} is not in the vocabulary of {n_vocab}"
-        )));
-    }
-    p.validate().map_err(|e| Failure::Usage(e.to_string()))?;
-    Ok(p)
-}
-
-/// `ID+BIAS`, `ID-BIAS` or `ID=BIAS`.
-fn parse_bias(text: &str) -> Result<(u32, f32), Failure> {
-    let bad = || {
-        Failure::Usage(format!(
-            "--logit-bias '{text}': write ID+BIAS or ID-BIAS, as in 15043+1.5"
-        ))
-    };
-    let at = text.find(['+', '-', '=']).ok_or_else(bad)?;
-    let (id, bias) = text.split_at(at);
-    let bias = bias.strip_prefix(['=', '+']).unwrap_or(bias);
-    Ok((
-        id.parse().map_err(|_| bad())?,
-        bias.parse().map_err(|_| bad())?,
-    ))
-}
-
 fn ms(d: Duration) -> f64 {
     (d.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -222,19 +174,4 @@ fn note_timings(done: &Done, load: Duration) {
         rate(t.prompt_n + t.predicted_n, total),
         done.reason.name(),
     ));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bias_is_an_id_and_a_signed_number() {
-        assert!(matches!(parse_bias("5+1.5"), Ok((5, 1.5))));
-        assert!(matches!(parse_bias("5-2"), Ok((5, -2.0))));
-        assert!(matches!(parse_bias("5=-inf"), Ok((5, f32::NEG_INFINITY))));
-        assert!(
-            parse_bias("x+1").is_err() && parse_bias("5").is_err() && parse_bias("5+x").is_err()
-        );
-    }
 }
