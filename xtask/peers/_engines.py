@@ -89,6 +89,16 @@ def shares(text):
             for row in json.loads(text)}
 
 
+def batched_rates(text):
+    """Tokens a second of generation by number of sequences, from `llama-batched-bench`'s JSON lines.
+
+    >>> batched_rates('{"pl": 4, "speed_tg": 81.5}\\n{"pl": 8, "speed_tg": 120.0}\\n')
+    {4: 81.5, 8: 120.0}
+    """
+    rows = (json.loads(line) for line in text.splitlines() if line.startswith(("{", b"{")))
+    return {row["pl"]: row["speed_tg"] for row in rows}
+
+
 class Minfer:
     """`minfer` from the path `MINFER`."""
 
@@ -129,6 +139,15 @@ class LlamaCpp:
             raise NotRun(f"{program}: not built for this architecture")
         return run([program, "-m", model, *_arguments(shapes), "-t", threads, "-r", repetitions, "-o", "json",
                     *more], threads)
+
+    def batched(self, model, prompt, gen, rows, threads, fa):
+        """`llama-batched-bench`: every sequence with a prompt of its own, then all decode together."""
+        program = self.folder / "native" / "bin" / "llama-batched-bench"
+        if not program.is_file():
+            raise NotRun(f"{program}: not built")
+        return run([program, "-m", model, "-c", max(rows) * (prompt + gen), "-npp", prompt, "-ntg", gen,
+                    "-npl", ",".join(map(str, rows)), "-t", threads, "-fa", ("off", "on")[fa],
+                    "--output-format", "jsonl"], threads)
 
     def first_token(self, model, prompt, threads):
         """A run that ends with its first token."""

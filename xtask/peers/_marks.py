@@ -40,6 +40,10 @@ TESTS = {
     "t1-d2048": "the same at depth 2048, minfer alone",
     "t1-d8192": "the same at depth 8192, minfer alone",
     "rows8": "decode of 8 rows at once beside 1, minfer alone",
+    "seqs2": "decode of 2 sequences at once at depth 128, beside llama-batched-bench",
+    "seqs4": "the same of 4",
+    "seqs8": "the same of 8",
+    "seqs16": "the same of 16",
     "ttft": "time to first token of a whole process, warm file, prompt of 20 tokens",
     "memory": "peak memory of a process with a context of 4096 and its KV written",
 }
@@ -67,6 +71,8 @@ llama3.2-1b-Q4_0       2      1.5   -       1.2    1.5    2      1.5         1
 _BANDWIDTH = {"t1-d2048": 0.8, "t1-d8192": 0.7}
 # Tokens a second of 8 rows as a multiple of one row's: at least.
 _ROWS8 = 3.5
+# Tokens a second of several sequences as a multiple of llama.cpp's: at least, on this model.
+_SEQUENCES = {"qwen2.5-coder-0.5b": 2.0}
 # Time to first token as a multiple of llama.cpp's: below.
 _TTFT = {"smollm2": 1.0, "gemma3-270m": 1.0}
 # Peak memory in MB: at most.
@@ -98,6 +104,8 @@ def mark(model, test):
         return MODELS[model].bandwidth
     if test == "rows8":
         return _ROWS8
+    if test.startswith("seqs"):
+        return _SEQUENCES.get(model)
     alone = {"ttft": _TTFT.get(model), "memory": _MEMORY.get(model), **_BANDWIDTH}
     return alone.get(test, RATIOS.get((model, test)))
 

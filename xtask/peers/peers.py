@@ -23,6 +23,8 @@ from _figures import Figure, faster, kept, spread
 
 # Decode steps at a depth: filling the KV takes most of the time, the steps cost all the same.
 DEEP_STEPS = 32
+# Prompt tokens of each of several sequences, and tokens that each of them then decodes.
+SEQUENCE_STEPS = 128
 WORDS = ("The river rose in the night and by morning the old houses near the mill stood in brown water up to the "
          "windows while people waited on roofs").split()
 
@@ -65,6 +67,7 @@ class Peers:
             (self.beside, ("avx2-pp512", "avx2-tg128"), {"turns": 3, "cpu": "avx2"}),
             (self.one_thread, ("t1-pp512", "t1-tg128", "t1-d2048", "t1-d8192"), {}),
             (self.rows, ("rows8",), {}),
+            (self.sequences, ("seqs2", "seqs4", "seqs8", "seqs16"), {}),
             (self.first_token, ("ttft",), {}),
             (self.memory, ("memory",), {}),
         ]
@@ -161,6 +164,31 @@ class Peers:
         value = median(rates[eight]) / median(rates[one])
         self.tell(name, "rows8", value, "x", ">=", _marks.mark(name, "rows8"),
                   f"{spread(rates[eight])}, one row {spread(rates[one])}")
+
+    def sequences(self, name, tests):
+        """Tokens a second of several sequences that decode together, both engines, in turn."""
+        path, turns = self.path(name), self.turns or 3
+        counts = {t: int(t.removeprefix("seqs")) for t in tests}
+        own = {t: [] for t in tests}
+        peer = {t: {0: [], 1: []} for t in tests}
+        shapes = {t: Shape(0, SEQUENCE_STEPS, SEQUENCE_STEPS, n) for t, n in counts.items()}
+        for turn in range(turns):
+            got = _engines.rates(self.own.bench(path, shapes.values(), 2, 1).out)
+            for t, shape in shapes.items():
+                own[t] += got[shape]
+            for fa in (0, 1):
+                chosen = {t: n for t, n in counts.items() if _figures.decides(turn, turns) or faster(peer[t]) == fa}
+                if chosen:
+                    out = self.peer.batched(path, SEQUENCE_STEPS, SEQUENCE_STEPS, list(chosen.values()), 2, fa).out
+                    rates = _engines.batched_rates(out.decode())
+                    for t, n in chosen.items():
+                        peer[t][fa].append(rates[n])
+        for t in tests:
+            fa = faster(peer[t])
+            good = kept(peer[t][fa])
+            lost = len(peer[t][fa]) - len(good)
+            self.tell(name, t, median(own[t]) / median(good), "x", ">=", _marks.mark(name, t), spread(own[t]),
+                      f"{spread(good)} fa {fa}", f"{lost} turns left out" if lost else "")
 
     def first_token(self, name, tests):
         """Wall time of whole processes that end with their first token."""

@@ -14,9 +14,13 @@ use minfer::graph::KvType;
 use crate::output;
 
 mod bench;
+mod constraint;
+mod perplexity;
 mod sampling;
 
 pub use bench::{BenchArgs, BenchFormat};
+pub use constraint::ConstraintArgs;
+pub use perplexity::PerplexityArgs;
 pub use sampling::SamplingArgs;
 
 /// Run GGUF language models.
@@ -52,6 +56,8 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Measure prompt and generation speed.
     Bench(BenchArgs),
+    /// How well a model expects a text, and how far another one lies from it.
+    Perplexity(PerplexityArgs),
 }
 
 /// Which model.
@@ -80,6 +86,9 @@ pub struct EngineArgs {
     /// Format of cached values: f32, f16 or q8_0.
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub cache_type_v: KvType,
+    /// Memory for KV, as 500M or 2G, instead of what the context needs; less than that is refused.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub kv_memory: Option<u64>,
     /// Leave the graph's nodes unfused (to compare: the bits are the same).
     #[arg(long)]
     pub no_fuse: bool,
@@ -122,12 +131,45 @@ pub struct RunArgs {
     /// Complete the prompt as it is, without the chat template.
     #[arg(long)]
     pub no_template: bool,
+    #[command(flatten)]
+    pub constraint: ConstraintArgs,
+    #[command(flatten)]
+    pub long: LongArgs,
     /// Go on past end-of-generation tokens.
     #[arg(long)]
     pub ignore_eos: bool,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Long answers: a full context, sessions, guesses.
+#[derive(Args)]
+pub struct LongArgs {
+    /// Go on when the context is full: forget the older half of what comes after --keep.
+    #[arg(long, help_heading = "Long answers")]
+    pub context_shift: bool,
+    /// First tokens of the prompt that --context-shift keeps, rounded up to 32; -1: all of it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_least(-1_i64), allow_negative_numbers = true, help_heading = "Long answers")]
+    pub keep: i64,
+    /// Go on from this file, if it is there, and leave the conversation in it at the end. Without a prompt the
+    /// last answer goes on.
+    #[arg(long, value_name = "FILE", help_heading = "Long answers")]
+    pub session: Option<PathBuf>,
+    /// Let a smaller model of the same vocabulary guess tokens; the answer is the same.
+    #[arg(
+        long,
+        value_name = "MODEL",
+        conflicts_with = "lookup",
+        help_heading = "Long answers"
+    )]
+    pub draft: Option<String>,
+    /// Guess tokens from what followed the same words before: for answers that repeat their prompt. The answer is the same.
+    #[arg(long, help_heading = "Long answers")]
+    pub lookup: bool,
+    /// Say at the end, on stderr, where the time went, by operator and layer.
+    #[arg(long, help_heading = "Long answers")]
+    pub profile: bool,
 }
 
 /// `minfer pull`.
@@ -245,6 +287,26 @@ fn within(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> + Cl
     }
 }
 
+/// Takes a size in bytes: a number, with K, M, G or T for powers of 1000 or Ki, Mi, Gi, Ti for those of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().trim_end_matches(['B', 'b']);
+    let units = ["", "K", "M", "G", "T"];
+    let find = |name: &str| units.iter().position(|u| u.eq_ignore_ascii_case(name));
+    let factor = match unit.strip_suffix('i') {
+        Some(name) => find(name)
+            .filter(|p| *p > 0)
+            .map(|p| 1024f64.powi(p as i32)),
+        None => find(unit).map(|p| 1000f64.powi(p as i32)),
+    };
+    let bytes = number.parse::<f64>().ok().zip(factor).map(|(n, f)| n * f);
+    let bytes = bytes.filter(|b| *b >= 1.0 && *b < 1e18).map(|b| b as u64);
+    bytes.ok_or_else(|| "it must be a size as 500M or 2G".to_owned())
+}
+
 /// Takes the name of a backend that this build has.
 fn backend(name: &str) -> Result<String, String> {
     match minfer::backend::check(name) {
@@ -301,6 +363,20 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(
+            (size("500M"), size("2G")),
+            (Ok(500_000_000), Ok(2_000_000_000))
+        );
+        assert_eq!((size("1.5GiB"), size("64")), (Ok(1_610_612_736), Ok(64)));
+        assert!(
+            ["", "x", "1X", "-1G", "0", "1i", "99999999T"]
+                .iter()
+                .all(|s| size(s).is_err())
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ fn main() {
         Command::Graph(a) => commands::graph::graph(&a),
         Command::Logits(a) => commands::logits::logits(&a),
         Command::Bench(a) => commands::bench::bench(&a),
+        Command::Perplexity(a) => commands::perplexity::perplexity(&a),
     };
     match result {
         Ok(()) | Err(Failure::ClosedPipe) => {}

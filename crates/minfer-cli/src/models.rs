@@ -92,7 +92,12 @@ pub fn n_ctx(
 
 /// An engine with these flags; weights load with a bar when that takes more than a moment.
 pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine, Failure> {
-    let options = EngineOptions {
+    start(model, options(a, n_ctx))
+}
+
+/// What these flags ask for.
+pub fn options(a: &EngineArgs, n_ctx: usize) -> EngineOptions {
+    EngineOptions {
         n_ctx,
         n_batch: a.n_batch,
         n_threads: a.threads,
@@ -100,10 +105,10 @@ pub fn engine(model: Arc<Model>, a: &EngineArgs, n_ctx: usize) -> Result<Engine,
         type_v: a.cache_type_v,
         fuse: !a.no_fuse,
         pack: !a.no_pack,
+        kv_memory: a.kv_memory,
         backends: (!a.backend.is_empty()).then(|| a.backend.clone()),
         ..EngineOptions::default()
-    };
-    start(model, options)
+    }
 }
 
 /// An engine with these options.

@@ -14,10 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = Model::open(path.as_ref())?;
     let (prompt, _) = model.chat_prompt(&RenderRequest::new(vec![Message::new("user", &text)]))?;
     let engine = Engine::new(model, EngineOptions::default(), &mut |_, _| {})?;
-    for event in engine.submit(Request {
-        prompt,
-        task: Task::Generate(Generate::default()),
-    })? {
+    for event in engine.submit(Request::new(prompt, Task::Generate(Generate::default())))? {
         match event {
             Event::Token { text, .. } => print!("{text}"),
             Event::Done(done) => println!("{}", done.text),

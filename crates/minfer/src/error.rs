@@ -37,6 +37,12 @@ pub enum Error {
     /// No page of the KV is left.
     #[error(transparent)]
     Kv(#[from] crate::kv::OutOfPages),
+    /// A session could not be read, written or used.
+    #[error(transparent)]
+    Session(#[from] crate::engine::SessionError),
+    /// A constraint could not be compiled.
+    #[error(transparent)]
+    Constraint(#[from] crate::sampling::ConstraintError),
     /// A request or an engine was refused.
     #[error(transparent)]
     Engine(#[from] crate::engine::EngineError),

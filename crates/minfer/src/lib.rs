@@ -13,7 +13,7 @@
 //! let question = RenderRequest::new(vec![Message::new("user", "Why is the sky blue?")]);
 //! let (prompt, _note) = model.chat_prompt(&question)?;
 //! let engine = Engine::new(model, EngineOptions::default(), &mut |_done, _total| {})?;
-//! for event in engine.submit(Request { prompt, task: Task::Generate(Generate::default()) })? {
+//! for event in engine.submit(Request::new(prompt, Task::Generate(Generate::default())))? {
 //!     match event {
 //!         Event::Token { text, .. } => print!("{text}"),
 //!         Event::Done(done) => println!("{}", done.text),

@@ -19,10 +19,8 @@ pub fn logits(a: &LogitsArgs) -> Outcome {
     let engine = models::engine(model, &a.engine, n_ctx)?;
     let n_vocab = engine.model().hparams().n_vocab;
     let rows = if a.all { ids.len() } else { 1 };
-    let events = engine.submit(Request {
-        prompt: ids.clone(),
-        task: Task::Logits { all: a.all },
-    })?;
+    let task = Task::Logits { all: a.all };
+    let events = engine.submit(Request::new(ids.clone(), task))?;
     match &a.npy {
         Some(path) => {
             let named = |e: io::Error| match e.kind() {

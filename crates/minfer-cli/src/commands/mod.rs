@@ -4,6 +4,7 @@ pub mod bench;
 pub mod graph;
 pub mod inspect;
 pub mod logits;
+pub mod perplexity;
 pub mod pull;
 pub mod run;
 pub mod tokenize;

@@ -28,10 +28,7 @@ fn deltas(variant: &Variant, stop: &str, n_predict: usize) -> (Vec<String>, Fini
         ..Generate::default()
     };
     let prompt = vec![120];
-    let events = engine.submit(Request {
-        prompt,
-        task: Task::Generate(task),
-    });
+    let events = engine.submit(Request::new(prompt, Task::Generate(task)));
     let mut tokens = Vec::new();
     for event in events.unwrap() {
         match event {
@@ -100,7 +97,7 @@ fn dropping_the_stream_cancels_the_request() {
     };
     let ask = |task| {
         let prompt = vec![120];
-        engine.submit(Request { prompt, task }).unwrap()
+        engine.submit(Request::new(prompt, task)).unwrap()
     };
     for _ in 0..8 {
         let stream = ask(Task::Generate(endless.clone()));

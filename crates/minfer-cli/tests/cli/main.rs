@@ -10,6 +10,7 @@ mod files;
 mod flags;
 mod inspect;
 mod logits;
+mod long;
 mod models;
 mod process;
 mod prompts;

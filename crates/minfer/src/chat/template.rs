@@ -70,6 +70,21 @@ impl Rendered {
         parts.retain(|p| !matches!(p, Part::Template("")));
         parts
     }
+
+    /// What comes after the last place of a text in it; `None` if it does not hold it.
+    pub fn after(&self, mark: &str) -> Option<Rendered> {
+        let start = self.text.rfind(mark)?.checked_add(mark.len())?;
+        let text = self.text.get(start..)?.to_owned();
+        let later = self.user.iter().filter(|r| r.start >= start);
+        let moved = |r: &std::ops::Range<usize>| {
+            Some(r.start.checked_sub(start)?..r.end.checked_sub(start)?)
+        };
+        Some(Rendered {
+            text,
+            user: later.filter_map(moved).collect(),
+            notice: self.notice.clone(),
+        })
+    }
 }
 
 impl Compiled {

@@ -1,53 +1,7 @@
 //! What one step works on: rows of one or several sequences, and the KV pages they stand on.
 
-use crate::Error;
-use crate::graph::BatchInputs;
-use crate::kv::{PageList, PagePool};
-
-/// The pages of an engine, by kind of layer.
-pub(super) struct Pools {
-    full: PagePool,
-    windowed: PagePool,
-}
-
-impl Pools {
-    /// So many pages; none of the second kind for a model without windowed layers.
-    pub fn new(full: usize, windowed: usize) -> Pools {
-        Pools {
-            full: PagePool::new(full),
-            windowed: PagePool::new(windowed),
-        }
-    }
-
-    /// All free again, whoever held them.
-    pub fn reset(&mut self) {
-        *self = Pools::new(self.full.total(), self.windowed.total());
-    }
-}
-
-/// The pages of one sequence, by kind of layer.
-#[derive(Default)]
-pub(super) struct Pages {
-    full: PageList,
-    windowed: PageList,
-}
-
-impl Pages {
-    /// Makes room for so many positions.
-    pub fn reserve(&mut self, pools: &mut Pools, positions: usize) -> Result<(), Error> {
-        self.full.reserve(&mut pools.full, positions)?;
-        if pools.windowed.total() > 0 {
-            self.windowed.reserve(&mut pools.windowed, positions)?;
-        }
-        Ok(())
-    }
-
-    /// Gives every page back.
-    pub fn release(&mut self, pools: &mut Pools) {
-        self.full.release(&mut pools.full);
-        self.windowed.release(&mut pools.windowed);
-    }
-}
+use crate::graph::{BatchInputs, LayerKind};
+use crate::kv::SeqPages;
 
 /// The inputs of a step, kept so that a step allocates nothing.
 pub(super) struct Batch {
@@ -95,7 +49,7 @@ impl Batch {
         ids: impl Iterator<Item = u32>,
         first: usize,
         outs: usize,
-        pages: &Pages,
+        pages: &SeqPages,
     ) {
         let line = (self.full.len() / self.pages_per_seq) as i32;
         let start = self.token_ids.len();
@@ -106,25 +60,25 @@ impl Batch {
         self.row_seq.resize(end, line);
         self.out_rows.extend((end - outs..end).map(|r| r as i32));
         let lines = (line as usize + 1) * self.pages_per_seq;
-        for (table, pages) in [
-            (&mut self.full, &pages.full),
-            (&mut self.windowed, &pages.windowed),
+        for (table, kind) in [
+            (&mut self.full, LayerKind::Full),
+            (&mut self.windowed, LayerKind::Windowed),
         ] {
-            table.extend_from_slice(pages.pages());
+            pages.write_line(kind, table);
             table.resize(lines, 0);
         }
     }
 
-    /// The rows asked for.
-    pub fn out_rows(&self) -> &[i32] {
-        &self.out_rows
+    /// Whether it has no row.
+    pub fn is_empty(&self) -> bool {
+        self.token_ids.is_empty()
     }
 
     /// As the graph takes them.
     pub fn inputs(&self) -> BatchInputs<'_> {
         BatchInputs {
             token_ids: &self.token_ids,
-            positions: &self.slots, // the same until a context is shifted
+            positions: &self.slots, // a shift moves both
             slots: &self.slots,
             row_seq: &self.row_seq,
             out_rows: &self.out_rows,

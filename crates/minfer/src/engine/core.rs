@@ -1,50 +1,77 @@
-//! The engine's heart: admit → plan → forward → choose, one step after the other.
+//! The engine's heart: what its thread owns, and a turn of it: drop who left, admit, step.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use super::batch::{Batch, Pools};
-use super::measure::Lane;
+use super::EngineError;
+use super::batch::Batch;
+use super::draft::Drafter;
+use super::events::Events;
+use super::measure::{Lane, Measure};
+use super::memory::{self, Room};
 use super::model::Model;
 use super::options::EngineOptions;
-use super::sequence::{Next, Sequence};
+use super::pace::Pace;
+use super::request::Event;
+use super::sequence::Sequence;
+use super::stats::Stats;
 use crate::Error;
-use crate::backend;
 use crate::graph::{
-    ContextParams, GraphKind, GraphParams, PAGE, Scheduler, SchedulerOptions, capacity_class,
+    Backend, ContextParams, GraphKind, GraphParams, LayerKind, Observer, Profile, Scheduler,
+    SchedulerOptions, capacity_class,
 };
-
-/// Most logits a step may leave behind, in values: 64 MB of f32.
-const MAX_LOGITS: usize = 1 << 24;
+use crate::kv::KvCache;
 
 /// What the engine's thread owns.
 pub(super) struct Core {
-    model: Arc<Model>,
+    pub(super) model: Arc<Model>,
     pub(super) scheduler: Scheduler,
-    context: ContextParams,
-    pub(super) pools: Pools,
+    pub(super) context: ContextParams,
+    pub(super) kv: KvCache,
+    /// Without a place: new ones, and those that lost theirs. The first goes first.
+    pub(super) waiting: Vec<Sequence>,
+    /// With pages, in the same order.
+    pub(super) running: Vec<Sequence>,
     /// Sequences that were measured.
     pub(super) lanes: Vec<Lane>,
-    n_ctx: usize,
+    /// Measurements that wait until nothing runs.
+    measures: Vec<(Measure, Events)>,
+    pub(super) n_ctx: usize,
     pub(super) n_batch: usize,
+    pub(super) n_seqs: usize,
     pub(super) batch: Batch,
-    /// One row of them.
-    pub(super) logits: Vec<f32>,
+    /// One row of the output.
+    pub(super) row: Vec<f32>,
+    pub(super) pace: Pace,
+    pub(super) drafter: Option<Drafter>,
+    pub(super) stats: Stats,
+    published: Arc<Mutex<Stats>>,
+    /// Shared with who looks at it between steps.
+    profile: Option<Arc<Mutex<Profile>>>,
+    arrivals: u64,
+    /// Requests that have left the queue for good since the last turn.
+    settled: usize,
 }
+
+/// What others see: numbers and times.
+type Shared = (Arc<Mutex<Stats>>, Option<Arc<Mutex<Profile>>>);
 
 impl Core {
     /// Loads the weights into the backends. `progress` gets bytes done and bytes in all.
+    ///
+    /// # Errors
+    /// Options that can't be; memory that does not suffice, with the numbers, before anything is loaded.
     pub fn new(
         model: Arc<Model>,
         options: &EngineOptions,
+        backends: Vec<Box<dyn Backend>>,
+        (published, profile): Shared,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Core, Error> {
         options.check(&model)?;
-        let backends = backend::create(
-            options.backends.as_deref(),
-            options.n_threads,
-            options.cpu.as_deref(),
-            options.pack,
-        )?;
+        let room = Room::of(&model, options)?;
+        memory::check(&model, options, &room)?;
         let scheduler_options = SchedulerOptions {
             check_rebuilds: options.check_rebuilds,
             ..SchedulerOptions::default()
@@ -53,102 +80,199 @@ impl Core {
         scheduler.load_weights(model.weights(), &mut |done, all| {
             progress(done as u64, all as u64)
         })?;
-        let pages = options.n_ctx.div_ceil(PAGE);
-        let pages_full = pages * options.n_seqs;
-        let pages_windowed = model.hparams().sliding_window.map_or(0, |_| pages_full);
-        let context = ContextParams {
-            type_k: options.type_k,
-            type_v: options.type_v,
-            pages_full,
-            pages_windowed,
-            max_seqs: options.n_seqs,
-            pages_per_seq: pages,
-            fuse: options.fuse,
-        };
-        let n_vocab = model.hparams().n_vocab;
-        Ok(Core {
+        let windowed = model.hparams().sliding_window;
+        let mut core = Core {
             scheduler,
-            context,
-            pools: Pools::new(pages_full, pages_windowed),
+            context: room.context(options),
+            kv: KvCache::new(room.full, windowed.map(|w| (room.windowed, w))),
+            waiting: Vec::new(),
+            running: Vec::new(),
             lanes: Vec::new(),
+            measures: Vec::new(),
             n_ctx: options.n_ctx,
             n_batch: options.n_batch,
-            batch: Batch::new(pages),
-            logits: vec![0.0; n_vocab],
+            n_seqs: options.n_seqs,
+            batch: Batch::new(room.pages_per_seq),
+            row: vec![0.0; model.hparams().n_vocab],
+            pace: Pace::default(),
+            drafter: None,
+            stats: Stats::default(),
+            published,
+            profile,
+            arrivals: 0,
+            settled: 0,
             model,
-        })
-    }
-
-    /// Runs one sequence to its end and gives its pages back, whatever happens.
-    pub fn run(&mut self, mut seq: Sequence) {
-        self.release_lanes();
-        loop {
-            match self.step(&mut seq) {
-                Ok(Next::Step) => {}
-                Ok(Next::End) => break,
-                Err(e) => {
-                    seq.fail(e);
-                    break;
-                }
-            }
-        }
-        seq.pages.release(&mut self.pools);
-    }
-
-    /// After a panic lost a sequence with its pages: all are free again.
-    pub fn recover(&mut self) {
-        self.lanes.clear();
-        self.pools.reset();
-    }
-
-    fn step(&mut self, seq: &mut Sequence) -> Result<Next, Error> {
-        let all = seq.wants_all_logits();
-        let limit = if all {
-            (MAX_LOGITS / self.logits.len()).max(1)
-        } else {
-            usize::MAX
         };
-        let rows = seq.next_rows(self.n_batch.min(limit));
-        let last = seq.n_past + rows == seq.tokens.len();
-        let first_row = seq.n_past;
-        let (end, outs) = (first_row + rows, if all { rows } else { usize::from(last) });
-        seq.pages.reserve(&mut self.pools, end)?;
-        self.batch.clear();
-        let ids = seq.tokens[first_row..end].iter().copied();
-        self.batch.push(ids, first_row, outs, &seq.pages);
-        self.forward()?;
-        seq.n_past = end;
-        if seq.prompt_progress() == Next::End {
-            return Ok(Next::End);
+        core.make_regions()?;
+        core.publish();
+        Ok(core)
+    }
+
+    /// The KV regions, before the first step asks for them: sessions write to them.
+    fn make_regions(&mut self) -> Result<(), Error> {
+        let (params, arch) = (self.params(GraphKind::Logits, 1, 1), self.model.arch());
+        self.scheduler.prepare(&params, &|p| arch.build(p))?;
+        Ok(())
+    }
+
+    /// The graph for so many rows.
+    pub(super) fn params(&self, kind: GraphKind, tokens: usize, out: usize) -> GraphParams {
+        GraphParams {
+            n_tokens: capacity_class(tokens),
+            n_out: capacity_class(out),
+            kind,
+            context: self.context,
+            weights_version: 0,
         }
-        for out in 0..self.batch.out_rows().len() {
-            let row = self.scheduler.output_row(out, &mut self.logits)?;
-            let next = if seq.is_logits() {
-                seq.logits(first_row + self.batch.out_rows()[out] as usize, row)?
-            } else {
-                seq.choose(row, self.model.tokenizer(), self.n_ctx)?
-            };
-            if next == Next::End {
-                return Ok(Next::End);
-            }
-        }
-        Ok(Next::Step)
     }
 
     /// Runs the batch.
-    pub(super) fn forward(&mut self) -> Result<(), Error> {
+    pub(super) fn forward(&mut self, kind: GraphKind) -> Result<(), Error> {
         let inputs = self.batch.inputs();
         let counts = inputs.counts();
-        let params = GraphParams {
-            n_tokens: capacity_class(counts.tokens),
-            n_out: capacity_class(counts.out),
-            kind: GraphKind::Logits,
-            context: self.context,
-            weights_version: 0,
-        };
+        let params = self.params(kind, counts.tokens, counts.out);
         let arch = self.model.arch();
+        let mut profile = self
+            .profile
+            .as_ref()
+            .map(|p| p.lock().unwrap_or_else(|e| e.into_inner()));
+        let observer = profile.as_deref_mut().map(|p| p as &mut dyn Observer);
         self.scheduler
-            .forward(&params, &|p| arch.build(p), &inputs, None)?;
+            .forward(&params, &|p| arch.build(p), &inputs, observer)?;
         Ok(())
     }
+
+    /// Takes a request in.
+    pub fn accept(&mut self, mut seq: Sequence) {
+        self.stats.requests += 1;
+        seq.arrival = self.arrivals;
+        self.arrivals += 1;
+        Core::enqueue(&mut self.waiting, seq);
+    }
+
+    /// Takes a measurement in. It runs when nothing else does.
+    pub fn accept_measure(&mut self, measure: Measure, events: Events) {
+        self.stats.requests += 1;
+        self.measures.push((measure, events));
+    }
+
+    /// Puts a sequence at its place: higher priority first, then older.
+    pub(super) fn enqueue(list: &mut Vec<Sequence>, seq: Sequence) {
+        let before = |s: &Sequence| (s.priority, seq.arrival) >= (seq.priority, s.arrival);
+        let at = list.partition_point(before);
+        list.insert(at, seq);
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty() && self.measures.is_empty()
+    }
+
+    /// One turn; returns how many requests wait no longer.
+    pub fn turn(&mut self) -> usize {
+        let turn = AssertUnwindSafe(|| {
+            self.drop_cancelled();
+            if self.running.is_empty() && !self.measures.is_empty() {
+                let (measure, events) = self.measures.remove(0);
+                self.settled += 1;
+                self.measure(&measure, &events);
+                return;
+            }
+            if self.measures.is_empty() {
+                self.admit();
+            }
+            self.step();
+        });
+        if let Err(panic) = catch_unwind(turn) {
+            self.recover(message(&panic));
+        }
+        self.publish();
+        std::mem::take(&mut self.settled)
+    }
+
+    /// A sequence leaves the waiting ones: if it was never admitted, the queue has one fewer.
+    pub(super) fn settle(&mut self, seq: &mut Sequence) {
+        if !std::mem::replace(&mut seq.begun, true) {
+            self.settled += 1;
+        }
+    }
+
+    /// Sequences that nobody listens to any more end here, running or waiting.
+    fn drop_cancelled(&mut self) {
+        let mut i = 0;
+        while i < self.running.len() {
+            if self.running[i].is_cancelled() {
+                let seq = self.running.remove(i);
+                self.stats.cancelled += 1;
+                self.kv.release(seq.pages, &seq.tokens, seq.n_past);
+            } else {
+                i += 1;
+            }
+        }
+        let mut i = 0;
+        while i < self.waiting.len() {
+            if self.waiting[i].is_cancelled() {
+                let mut seq = self.waiting.remove(i);
+                self.settle(&mut seq);
+                self.stats.cancelled += 1;
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// After a panic: the sequences of the step fail. What the pages hold is uncertain, so all others begin
+    /// anew, but for those that can't.
+    fn recover(&mut self, message: String) {
+        self.lanes.clear();
+        self.kv.reset();
+        if let Some(drafter) = &mut self.drafter {
+            drafter.reset();
+        }
+        for mut seq in std::mem::take(&mut self.running) {
+            seq.pages = Default::default();
+            if seq.in_step || seq.dropped > 0 {
+                let message = message.clone();
+                self.fail(&seq, EngineError::Panicked { message }.into());
+            } else {
+                seq.n_past = 0;
+                Core::enqueue(&mut self.waiting, seq);
+            }
+        }
+    }
+
+    /// The end of a sequence, with a failure. Its pages are the caller's.
+    pub(super) fn fail(&mut self, seq: &Sequence, error: Error) {
+        self.stats.failed += 1;
+        seq.say(Event::Error(error));
+    }
+
+    /// Brings the numbers that others see up to date.
+    fn publish(&mut self) {
+        let s = &mut self.stats;
+        s.running = self.running.len();
+        s.waiting = self.waiting.len() + self.measures.len();
+        s.pages_full = self.kv.usage(LayerKind::Full);
+        s.pages_windowed = self.kv.usage(LayerKind::Windowed);
+        s.backends = self.scheduler.counters();
+        *self.published.lock().unwrap_or_else(|e| e.into_inner()) = *s;
+    }
+
+    /// How long something took.
+    pub(super) fn clocked<T>(
+        &mut self,
+        f: impl FnOnce(&mut Core) -> T,
+    ) -> (T, std::time::Duration) {
+        let clock = Instant::now();
+        let value = f(self);
+        (value, clock.elapsed())
+    }
+}
+
+/// What a panic said.
+fn message(panic: &Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message")
+        .to_owned()
 }

@@ -1,58 +1,100 @@
 //! The engine as others hold it: a queue in front of a thread.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+use super::answer::Answer;
 use super::core::Core;
+use super::draft::{self, Drafter};
+use super::embed::{Pool, Pooling};
+use super::events::{EventStream, Events, stream};
 use super::measure::Measure;
 use super::options::within;
-use super::request::{Event, Request, Task};
-use super::sequence::{Sequence, Wanted};
+use super::queue::{Queue, Refused};
+use super::request::{Generate, Request, Task};
+use super::sequence::{Sequence, Want};
+use super::session::Fits;
+use super::speculate::Speculation;
+use super::stats::Stats;
 use super::{EngineError, EngineOptions, Model};
 use crate::Error;
+use crate::backend;
+use crate::graph::{Backend, LayerKind, PAGE, Profile};
+use crate::sampling::{Constraint, ConstraintSpec, Constraints};
 
-/// Requests that may wait.
-const QUEUE: usize = 64;
-
-/// The events of one request, in order. Dropping it cancels the request.
-pub type EventStream = Receiver<Event>;
-
-struct Job {
-    request: Request,
-    events: Sender<Event>,
+enum Job {
+    Sequence(Box<Sequence>),
+    Measure(Measure, Events),
 }
 
-/// A model at work. Cheap to share behind an `Arc`; dropping it waits for the running request.
+/// A model at work. Cheap to share behind an `Arc`. Dropping it waits for the requests that it has accepted and whose
+/// streams are still held.
 pub struct Engine {
     model: Arc<Model>,
     options: EngineOptions,
-    queue: Option<SyncSender<Job>>,
+    queue: Arc<Queue<Job>>,
     thread: Option<JoinHandle<()>>,
+    stats: Arc<Mutex<Stats>>,
+    profile: Option<Arc<Mutex<Profile>>>,
+    constraints: OnceLock<Constraints>,
+    /// Bytes of a page, of full and of windowed layers.
+    page_bytes: [usize; 2],
 }
 
 impl Engine {
     /// Loads the model's weights and starts the thread. `progress` gets bytes done and in all.
+    ///
+    /// # Errors
+    /// Options that can't be; memory that does not suffice; a draft model of another vocabulary.
     pub fn new(
         model: Arc<Model>,
         options: EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, Error> {
-        let core = Core::new(model.clone(), &options, progress)?;
-        let (queue, jobs) = sync_channel(QUEUE);
+        let backends = create(&options)?;
+        Engine::with_backends(model, options, backends, progress)
+    }
+
+    /// The same on backends of the caller's own, in priority order.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn with_backends(
+        model: Arc<Model>,
+        options: EngineOptions,
+        backends: Vec<Box<dyn Backend>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Engine, Error> {
+        let stats = Arc::new(Mutex::new(Stats::default()));
+        if let Some(draft) = &options.draft {
+            draft::check_vocabulary(&model, draft)?;
+        }
+        let profile = options.profile.then(Arc::default);
+        let shared = (stats.clone(), profile.clone());
+        let mut core = Core::new(model.clone(), &options, backends, shared, progress)?;
+        if let Some(draft) = options.draft.clone() {
+            let drafter = Drafter::new(draft, &options, create(&options)?, progress)?;
+            core.drafter = Some(drafter);
+        }
+        let page_bytes =
+            [LayerKind::Full, LayerKind::Windowed].map(|k| core.scheduler.kv_page_bytes(k));
+        let queue = Arc::new(Queue::new(options.queue));
         let thread = std::thread::Builder::new()
             .name("minfer-engine".into())
             .spawn({
-                let model = model.clone();
-                move || serve(core, &model, &jobs)
+                let queue = queue.clone();
+                move || serve(core, &queue)
             })
             .map_err(|_| EngineError::Stopped)?;
         Ok(Engine {
             model,
             options,
-            queue: Some(queue),
+            queue,
             thread: Some(thread),
+            stats,
+            profile,
+            constraints: OnceLock::new(),
+            page_bytes,
         })
     }
 
@@ -66,40 +108,175 @@ impl Engine {
         &self.options
     }
 
+    /// What it has done up to the last step.
+    pub fn stats(&self) -> Stats {
+        let mut stats = *self.stats.lock().unwrap_or_else(|e| e.into_inner());
+        stats.waiting = stats.waiting.max(self.queue.waiting());
+        stats
+    }
+
+    /// Where the time of its passes went up to now, if it keeps that ([`EngineOptions::profile`]).
+    pub fn profile(&self) -> Option<Profile> {
+        let profile = self.profile.as_ref()?;
+        Some(profile.lock().unwrap_or_else(|e| e.into_inner()).clone())
+    }
+
     /// Puts a request into the queue, if it can be served at all.
+    ///
+    /// # Errors
+    /// What can't be served, naming it: a prompt that is too long, a constraint that can't be compiled, a
+    /// session of another model, a full queue …
     pub fn submit(&self, request: Request) -> Result<EventStream, Error> {
+        let mut streams = self.submit_choices(request, 1)?;
+        streams.pop().ok_or_else(|| EngineError::Stopped.into())
+    }
+
+    /// Several answers to one prompt, which is computed once: the request's choice and those that follow it.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`]; all or none are accepted.
+    pub fn submit_choices(&self, request: Request, n: usize) -> Result<Vec<EventStream>, Error> {
         self.check(&request)?;
-        let (events, stream) = channel();
-        let queue = self.queue.as_ref().ok_or(EngineError::Stopped)?;
-        match queue.try_send(Job { request, events }) {
-            Ok(()) => Ok(stream),
-            Err(TrySendError::Full(_)) => Err(EngineError::QueueFull { waiting: QUEUE }.into()),
-            Err(TrySendError::Disconnected(_)) => Err(EngineError::Stopped.into()),
+        let (mut jobs, mut streams) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for choice in 0..n as u32 {
+            let (events, listener) = stream();
+            jobs.push(self.job(&request, choice, events)?);
+            streams.push(listener);
+        }
+        match self.queue.push(jobs.into_iter()) {
+            Ok(()) => Ok(streams),
+            Err(Refused::Full { waiting }) => Err(EngineError::QueueFull { waiting }.into()),
+            Err(Refused::Closed) => Err(EngineError::Stopped.into()),
         }
     }
 
-    fn check(&self, request: &Request) -> Result<(), EngineError> {
-        if let Task::Measure(m) = &request.task {
-            return self.check_measure(m);
+    fn job(&self, request: &Request, choice: u32, events: Events) -> Result<Job, Error> {
+        let session = request.session.as_deref();
+        let mut tokens = session.map_or(Vec::new(), |s| s.tokens().to_vec());
+        tokens.extend_from_slice(&request.prompt);
+        let want = match &request.task {
+            Task::Measure(m) => return Ok(Job::Measure(m.clone(), events)),
+            Task::Logits { all } => Want::Logits { all: *all },
+            Task::Embed(e) => {
+                let pooling = match e.pooling {
+                    Some(pooling) => pooling,
+                    None => Pooling::of(self.model.metadata())?,
+                };
+                let n_embd = self.model.hparams().n_embd;
+                Want::Embedding(Pool::new(pooling, e.normalize, n_embd))
+            }
+            Task::Generate(params) => {
+                let mut params = params.clone();
+                params.choice = params.choice.wrapping_add(choice);
+                let goes_on = request.prompt.is_empty();
+                let answer = self.answer(params, &tokens, request, goes_on)?;
+                Want::Answer(Box::new(answer))
+            }
+        };
+        let mut seq = Sequence::new(tokens, want, events);
+        (seq.priority, seq.no_cache) = (request.priority, request.no_cache);
+        seq.content = session.map(|s| s.content.clone());
+        seq.dropped = session.map_or(0, |s| s.content.dropped);
+        Ok(Job::Sequence(Box::new(seq)))
+    }
+
+    /// The answer's side of a generation; of a session that goes on where it ended, with its state.
+    fn answer(
+        &self,
+        mut params: Generate,
+        tokens: &[u32],
+        request: &Request,
+        goes_on: bool,
+    ) -> Result<Answer, Error> {
+        let session = request.session.as_deref();
+        let open = session.filter(|_| goes_on).and_then(|s| s.constraint());
+        let open =
+            open.filter(|(spec, _)| params.constraint.as_ref().is_none_or(|own| own == *spec));
+        if let Some((spec, _)) = open {
+            params.constraint = Some(spec.clone());
         }
-        let (prompt, n_ctx) = (request.prompt.len(), self.options.n_ctx);
-        let h = self.model.hparams();
+        let mut constraint = match &params.constraint {
+            Some(spec) => Some(self.compile(spec)?),
+            None => None,
+        };
+        let mut from = tokens.len();
+        if let (Some(constraint), Some((_, seen))) = (&mut constraint, open) {
+            from -= seen.len();
+            for token in seen {
+                constraint.accept(*token)?;
+            }
+        }
+        let mut answer = Answer::new(params, constraint, tokens, self.model.tokenizer())?;
+        answer.constraint_from = from;
+        if let Some(session) = session {
+            session.restore(&mut answer)?;
+        }
+        Ok(answer)
+    }
+
+    fn compile(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, Error> {
+        if self.constraints.get().is_none() {
+            // Two at once may both make it; one is kept.
+            let made = Constraints::new(self.model.tokenizer())?;
+            drop(self.constraints.set(made));
+        }
+        let constraints = self.constraints.get().ok_or(EngineError::Stopped)?;
+        Ok(constraints.compile(spec)?)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        if let Task::Measure(m) = &request.task {
+            return Ok(self.check_measure(m)?);
+        }
+        let (n_ctx, h) = (self.options.n_ctx, self.model.hparams());
+        let mut held = 0;
+        if let Some(session) = &request.session {
+            session.check(&Fits {
+                model: self.model.fingerprint(),
+                type_k: self.options.type_k.name(),
+                type_v: self.options.type_v.name(),
+                full_page: self.page_bytes[0],
+                windowed_page: self.page_bytes[1],
+                n_vocab: h.n_vocab,
+                n_ctx,
+            })?;
+            held = session.positions();
+        }
+        let prompt = request.prompt.len() + held;
         if prompt == 0 {
-            return Err(EngineError::EmptyPrompt);
+            return Err(EngineError::EmptyPrompt.into());
         }
         if prompt > n_ctx {
+            let limit = h.n_ctx_train;
             return Err(EngineError::PromptTooLong {
                 prompt,
                 n_ctx,
-                limit: h.n_ctx_train,
-            });
+                limit,
+            }
+            .into());
         }
-        match request.prompt.iter().find(|t| **t as usize >= h.n_vocab) {
-            Some(id) => Err(EngineError::TokenOutOfRange {
-                id: *id,
-                n_vocab: h.n_vocab,
-            }),
-            None => Ok(()),
+        if let Some(id) = request.prompt.iter().find(|t| **t as usize >= h.n_vocab) {
+            let (id, n_vocab) = (*id, h.n_vocab);
+            return Err(EngineError::TokenOutOfRange { id, n_vocab }.into());
+        }
+        match &request.task {
+            Task::Generate(g) => Ok(self.check_generate(g, request.session.is_some())?),
+            _ if request.session.is_some() => Err(EngineError::SessionTask.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_generate(&self, g: &Generate, session: bool) -> Result<(), EngineError> {
+        let (n_keep, n_ctx) = (g.n_keep, self.options.n_ctx);
+        if g.context_shift && n_keep.div_ceil(PAGE) + 2 > n_ctx / PAGE {
+            return Err(EngineError::NothingToShift { n_keep, n_ctx });
+        }
+        if g.speculation == Speculation::Draft && self.options.draft.is_none() {
+            return Err(EngineError::NoDraft);
+        }
+        match session && g.prompt_logprobs.is_some() {
+            true => Err(EngineError::SessionTask),
+            false => Ok(()),
         }
     }
 
@@ -125,38 +302,42 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.queue = None; // the thread sees the end of the queue
+        self.queue.close(); // the thread sees the end of the queue
         if let Some(t) = self.thread.take() {
             let _ = t.join();
         }
     }
 }
 
-/// The thread: one request after the other. A panic fails its request, not the engine.
-fn serve(mut core: Core, model: &Model, jobs: &Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
-        let events = job.events.clone();
-        let run = AssertUnwindSafe(|| {
-            let wanted = match job.request.task {
-                Task::Measure(m) => return core.measure(&m, &job.events),
-                Task::Generate(answer) => Wanted::Answer(answer),
-                Task::Logits { all } => Wanted::Logits { all },
-            };
-            let prompt = job.request.prompt;
-            match Sequence::new(prompt, wanted, job.events.clone(), model.tokenizer()) {
-                Ok(seq) => core.run(seq),
-                Err(e) => drop(job.events.send(Event::Error(e))),
+fn create(options: &EngineOptions) -> Result<Vec<Box<dyn Backend>>, Error> {
+    Ok(backend::create(
+        options.backends.as_deref(),
+        options.n_threads,
+        options.cpu.as_deref(),
+        options.pack,
+    )?)
+}
+
+/// Refuses pushers from the moment the thread is gone, however it went.
+struct Taker<'a>(&'a Queue<Job>);
+
+impl Drop for Taker<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// The thread: turn after turn, and asleep when there is nothing to do.
+fn serve(mut core: Core, queue: &Queue<Job>) {
+    let taker = Taker(queue);
+    let mut jobs = Vec::new();
+    while taker.0.take(core.is_idle(), &mut jobs) || !core.is_idle() {
+        for job in jobs.drain(..) {
+            match job {
+                Job::Sequence(seq) => core.accept(*seq),
+                Job::Measure(measure, events) => core.accept_measure(measure, events),
             }
-        });
-        if let Err(panic) = catch_unwind(run) {
-            let message = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("a panic without a message")
-                .to_owned();
-            core.recover();
-            drop(events.send(Event::Error(EngineError::Panicked { message }.into())));
         }
+        queue.settled(core.turn());
     }
 }

@@ -2,14 +2,14 @@
 //! as a generation's are.
 
 use std::ops::Range;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use super::batch::Pages;
 use super::core::Core;
+use super::events::Events;
 use super::request::{Done, Event, FinishReason, Timings};
 use crate::Error;
-use crate::graph::Counters;
+use crate::graph::{Counters, GraphKind};
+use crate::kv::SeqPages;
 use crate::sampling::{Sampler, SamplerParams};
 
 /// What to measure: every sequence gets `depth` tokens; then, timed and as often as asked, `n_prompt` tokens
@@ -79,7 +79,7 @@ pub struct Measured {
 /// beyond fills only what is missing.
 #[derive(Default)]
 pub(super) struct Lane {
-    pages: Pages,
+    pages: SeqPages,
     /// The first so many positions hold the made-up tokens.
     filled: usize,
     /// The next step's token.
@@ -89,7 +89,7 @@ pub(super) struct Lane {
 
 impl Core {
     /// Runs a checked measurement to its end, or until nobody listens any more.
-    pub fn measure(&mut self, m: &Measure, events: &Sender<Event>) {
+    pub fn measure(&mut self, m: &Measure, events: &Events) {
         let end = match self.repeat(m, events) {
             Ok(()) => Event::Done(Done {
                 reason: FinishReason::Length,
@@ -101,24 +101,25 @@ impl Core {
                 Event::Error(e)
             }
         };
-        drop(events.send(end));
+        events.send(end);
     }
 
     /// Forgets the measured sequences.
     pub fn release_lanes(&mut self) {
-        for mut lane in self.lanes.drain(..) {
-            lane.pages.release(&mut self.pools);
+        for lane in self.lanes.drain(..) {
+            // Made-up tokens: nothing to share.
+            self.kv.release(lane.pages, &[], 0);
         }
     }
 
-    fn repeat(&mut self, m: &Measure, events: &Sender<Event>) -> Result<(), Error> {
+    fn repeat(&mut self, m: &Measure, events: &Events) -> Result<(), Error> {
         if self.lanes.len() < m.n_seqs {
             self.lanes.resize_with(m.n_seqs, Lane::default);
         }
         for lane in &mut self.lanes[..m.n_seqs] {
-            lane.pages.reserve(&mut self.pools, m.positions())?;
+            self.kv.reserve(&mut lane.pages, m.positions())?;
             let params = m.sampling.clone();
-            let new = |p| Sampler::new(p, self.logits.len());
+            let new = |p| Sampler::new(p, self.row.len());
             lane.sampler = params.map(new).transpose()?;
         }
         if !self.fill(m, events)? {
@@ -126,21 +127,21 @@ impl Core {
         }
         for _ in 0..m.repetitions {
             let measured = self.timed(m)?;
-            if events.send(Event::Measured(measured)).is_err() {
+            if !events.send(Event::Measured(measured)) {
                 return Ok(());
             }
         }
         if m.logits {
             for row in 0..m.n_seqs {
-                let values = self.scheduler.output_row(row, &mut self.logits)?.to_vec();
-                drop(events.send(Event::Logits { row, values }));
+                let values = self.scheduler.output_row(row, &mut self.row)?.to_vec();
+                events.send(Event::Logits { row, values });
             }
         }
         Ok(())
     }
 
     /// Brings every sequence to its depth. `false`: nobody listens any more.
-    fn fill(&mut self, m: &Measure, events: &Sender<Event>) -> Result<bool, Error> {
+    fn fill(&mut self, m: &Measure, events: &Events) -> Result<bool, Error> {
         let total = m.n_seqs * m.depth;
         for lane in 0..m.n_seqs {
             while self.lanes[lane].filled < m.depth {
@@ -149,7 +150,7 @@ impl Core {
                 self.chunk(lane, start..end, 0)?;
                 self.lanes[lane].filled = end;
                 let done = lane * m.depth + end;
-                if events.send(Event::Prompt { done, total }).is_err() {
+                if !events.send(Event::Prompt { done, total }) {
                     return Ok(false);
                 }
             }
@@ -161,7 +162,7 @@ impl Core {
     fn timed(&mut self, m: &Measure) -> Result<Measured, Error> {
         let start_of_gen = m.depth + m.n_prompt;
         for (seq, lane) in self.lanes[..m.n_seqs].iter_mut().enumerate() {
-            lane.next = Measure::token(seq, start_of_gen, self.logits.len());
+            lane.next = Measure::token(seq, start_of_gen, self.row.len());
             lane.filled = match m.sampling {
                 Some(_) => m.depth, // what comes after it is the sampler's choice
                 None => lane.filled.max(m.positions()),
@@ -192,11 +193,11 @@ impl Core {
 
     /// Made-up tokens of one sequence, the last `outs` asked for.
     fn chunk(&mut self, seq: usize, positions: Range<usize>, outs: usize) -> Result<(), Error> {
-        let (n_vocab, first) = (self.logits.len(), positions.start);
+        let (n_vocab, first) = (self.row.len(), positions.start);
         self.batch.clear();
         let ids = positions.map(|p| Measure::token(seq, p, n_vocab));
         self.batch.push(ids, first, outs, &self.lanes[seq].pages);
-        self.forward()
+        self.forward(GraphKind::Logits)
     }
 
     /// One token of every sequence, all at one position; then the next one of each.
@@ -206,12 +207,12 @@ impl Core {
             let id = std::iter::once(lane.next);
             self.batch.push(id, position, 1, &lane.pages);
         }
-        self.forward()?;
+        self.forward(GraphKind::Logits)?;
         for (seq, lane) in self.lanes[..n_seqs].iter_mut().enumerate() {
             lane.next = match &mut lane.sampler {
-                None => Measure::token(seq, position + 1, self.logits.len()),
+                None => Measure::token(seq, position + 1, self.row.len()),
                 Some(sampler) => {
-                    let row = self.scheduler.output_row(seq, &mut self.logits)?;
+                    let row = self.scheduler.output_row(seq, &mut self.row)?;
                     let id = sampler.sample(row, position as u64 + 1)?;
                     sampler.accept(id);
                     id

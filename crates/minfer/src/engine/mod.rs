@@ -2,25 +2,47 @@
 //!
 //! An [`Engine`] owns a model's weights (packed by its backends), its KV pages and a thread. A
 //! [`Request`] goes in, a stream of [`Event`]s comes out; dropping the stream cancels the request
-//! within one step. One sequence runs at a time for now; the others wait in a bounded queue.
+//! within one step. Requests wait in a bounded queue ([`queue`]); each turn of the thread ([`core`]) gives places
+//! to who waits ([`admit`]), plans one batch ([`plan`]), runs it and hands every sequence what the pass made for
+//! it ([`step`]).
 
+mod admit;
+mod answer;
 mod batch;
 mod core;
+mod draft;
+mod embed;
+mod events;
 mod handle;
 mod measure;
+mod memory;
 mod model;
 mod options;
+mod pace;
+mod plan;
+mod queue;
 mod request;
 #[cfg(test)]
 mod schedule_tests;
 mod sequence;
+mod session;
+mod shift;
+mod speculate;
+mod stats;
+mod step;
+mod sync;
 mod work;
 
-pub use handle::{Engine, EventStream};
+pub use embed::{Embed, Pooling};
+pub use events::EventStream;
+pub use handle::Engine;
 pub use measure::{Measure, Measured};
 pub use model::Model;
 pub use options::{EngineOptions, MAX_SEQS, default_n_ctx};
 pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
+pub use session::{Session, SessionError};
+pub use speculate::Speculation;
+pub use stats::{Stats, Step};
 pub use work::Work;
 
 /// Why a request or an engine is refused.
@@ -83,6 +105,77 @@ pub enum EngineError {
         ty: crate::graph::KvType,
         /// Channels of a head.
         head_dim: usize,
+    },
+    /// Not even one sequence of the context fits into the memory for KV.
+    #[error(
+        "a context of {n_ctx} tokens needs {} MB of KV, --kv-memory gives {}: raise it, lower --n-ctx, or \
+         use --cache-type-k and -v q8_0", need.div_ceil(1_000_000), limit / 1_000_000
+    )]
+    KvMemory {
+        /// Bytes of one sequence's pages.
+        need: u64,
+        /// Bytes there are.
+        limit: u64,
+        /// Positions of the context.
+        n_ctx: usize,
+    },
+    /// More than the machine has.
+    #[error(
+        "{} MB of weights and {} MB of KV do not fit into {} MB of memory: lower --n-ctx, use --kv-memory, or \
+         --no-pack", weights / 1_000_000, kv / 1_000_000, limit / 1_000_000
+    )]
+    Memory {
+        /// Bytes of packed weights.
+        weights: u64,
+        /// Bytes of KV.
+        kv: u64,
+        /// Bytes of memory.
+        limit: u64,
+    },
+    /// The draft model's tokens are not the model's.
+    #[error("{}: no draft for this model: {reason}", draft.display())]
+    DraftVocabulary {
+        /// The draft model's file.
+        draft: std::path::PathBuf,
+        /// The first difference.
+        reason: String,
+    },
+    /// A request wants drafts, and there is no draft model.
+    #[error("the engine has no draft model")]
+    NoDraft,
+    /// A shift would have nothing to drop.
+    #[error(
+        "a context of {n_ctx} tokens can't be shifted when {n_keep} of them are kept: lower n_keep"
+    )]
+    NothingToShift {
+        /// First tokens to keep.
+        n_keep: usize,
+        /// Positions of the context.
+        n_ctx: usize,
+    },
+    /// A chat template hides what an assistant said: there is no telling where a turn begins.
+    #[error(
+        "the chat template does not show earlier answers: the conversation can't go on turn by turn"
+    )]
+    NoTurn,
+    /// Only a generation goes on from a session.
+    #[error(
+        "a session can only be continued: logits, embeddings and log-probabilities of its prompt are gone"
+    )]
+    SessionTask,
+    /// The file asks for a pooling that this engine has not.
+    #[error("{key} is {value}: this engine has 1 (mean), 2 (cls) and 3 (last)")]
+    Pooling {
+        /// The metadata key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// A step in which this request had a part has failed.
+    #[error("the step failed: {message}")]
+    Step {
+        /// What the first of its requests was told.
+        message: String,
     },
     /// The queue of requests is full.
     #[error("the engine's queue is full ({waiting} requests wait): try again later")]

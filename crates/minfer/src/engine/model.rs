@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use sha2::{Digest, Sha256};
+
 use crate::Error;
-use crate::chat::{ChatTemplate, RenderRequest};
+use crate::chat::{ChatTemplate, Message, RenderRequest};
 use crate::gguf::{GgufFile, Metadata};
 use crate::graph::WeightSet;
 use crate::models::{self, Architecture, HParams};
@@ -17,6 +19,7 @@ pub struct Model {
     weights: WeightSet,
     tokenizer: Arc<Tokenizer>,
     template: OnceLock<ChatTemplate>,
+    fingerprint: OnceLock<String>,
 }
 
 impl Model {
@@ -39,6 +42,7 @@ impl Model {
             weights,
             tokenizer,
             template: OnceLock::new(),
+            fingerprint: OnceLock::new(),
             file,
         }))
     }
@@ -73,6 +77,29 @@ impl Model {
         &self.weights
     }
 
+    /// Tells this file's weights from others': SHA-256, in hex, of the architecture, every tensor's name, type and
+    /// dimensions, and the first and last 4 KiB of its data.
+    pub fn fingerprint(&self) -> &str {
+        self.fingerprint.get_or_init(|| {
+            let mut sum = Sha256::new();
+            for (_, w) in self.weights.iter() {
+                let data = w.data.bytes();
+                let ends = data.len().min(4096);
+                sum.update(format!(
+                    "{} {:?} {:?} {}\n",
+                    w.name,
+                    w.ty,
+                    w.dims,
+                    data.len()
+                ));
+                sum.update(&data[..ends]);
+                sum.update(&data[data.len() - ends..]);
+            }
+            let digest = sum.finalize();
+            digest.iter().map(|b| format!("{b:02x}")).collect()
+        })
+    }
+
     /// The chat template: the file's own, else ChatML (rendering says so). Compiled at first use,
     /// so that a broken template does not stop raw completion.
     pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
@@ -82,6 +109,26 @@ impl Model {
         let template =
             ChatTemplate::from_metadata(self.metadata())?.with_tokenizer(&self.tokenizer);
         Ok(self.template.get_or_init(|| template))
+    }
+
+    /// The next turn of a conversation whose tokens are known, as token ids: what a template puts between the end of an
+    /// assistant's words and the beginning of the next ones. If `last`, the newest token, ends an answer, it is not repeated.
+    ///
+    /// # Errors
+    /// A template that fails, or that does not show what an assistant said.
+    pub fn chat_turn(&self, message: Message, last: Option<u32>) -> Result<Vec<u32>, Error> {
+        const ANSWER: &str = "minfer-stands-for-an-answer";
+        let before = [Message::new("user", "-"), Message::new("assistant", ANSWER)];
+        let messages = before.into_iter().chain([message]).collect();
+        let rendered = self
+            .chat_template()?
+            .render(&RenderRequest::new(messages))?;
+        let turn = rendered.after(ANSWER).ok_or(super::EngineError::NoTurn)?;
+        let mut ids = self.tokenizer.encode_parts(&turn.parts(), false);
+        if last.is_some_and(|id| self.tokenizer.is_eog(id) && ids.first() == Some(&id)) {
+            ids.remove(0);
+        }
+        Ok(ids)
     }
 
     /// A conversation as token ids, and a notice for the user if the file has no template.

@@ -1,5 +1,7 @@
 //! How an engine is set up.
 
+use std::sync::Arc;
+
 use super::{EngineError, Model};
 use crate::graph::KvType;
 
@@ -7,13 +9,22 @@ use crate::graph::KvType;
 pub const MAX_SEQS: usize = 256;
 
 /// Options of an [`super::Engine`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EngineOptions {
     /// Positions a sequence can have; fixed for the engine's life.
     pub n_ctx: usize,
-    /// Sequences a batch can hold; each has `n_ctx` positions of its own. More than one are planned
-    /// together only by a [`super::Measure`], yet.
+    /// Sequences that are worked on at once; others wait. Each may have up to `n_ctx` positions.
     pub n_seqs: usize,
+    /// Bytes for KV, shared by all sequences; at least what one of `n_ctx` positions needs. `None`: `n_ctx`
+    /// positions for each.
+    pub kv_memory: Option<u64>,
+    /// Windowed layers have as many pages as full ones: a [`super::Measure`] keeps all of its sequences' pages.
+    pub whole_windows: bool,
+    /// Requests that may wait.
+    pub queue: usize,
+    /// A smaller model of the same vocabulary that guesses tokens for requests that want it
+    /// ([`super::Speculation::Draft`]).
+    pub draft: Option<Arc<Model>>,
     /// Most prompt tokens in one step.
     pub n_batch: usize,
     /// Threads; `None`: one for each fast core this process may use
@@ -31,6 +42,8 @@ pub struct EngineOptions {
     /// Copy matrices into memory, packed for speed. Off: they stay in the file's mapping and are packed a few
     /// rows at a time at every use, for models larger than memory. The bits are the same.
     pub pack: bool,
+    /// Keep the wall time of every node ([`super::Engine::profile`]). Passes take longer, the bits are the same.
+    pub profile: bool,
     /// Backends to use, by name in any order; `None`: all there are.
     pub backends: Option<Vec<String>>,
     /// Build the graph again at every reuse and compare: on in debug builds, off elsewhere.
@@ -42,6 +55,10 @@ impl Default for EngineOptions {
         EngineOptions {
             n_ctx: 4096,
             n_seqs: 1,
+            kv_memory: None,
+            whole_windows: false,
+            queue: 64,
+            draft: None,
             n_batch: 512,
             n_threads: None,
             cpu: None,
@@ -49,6 +66,7 @@ impl Default for EngineOptions {
             type_v: KvType::F16,
             fuse: true,
             pack: true,
+            profile: false,
             backends: None,
             check_rebuilds: cfg!(debug_assertions),
         }
@@ -75,6 +93,12 @@ impl EngineOptions {
         within("n_ctx", self.n_ctx, limit)?;
         within("n_seqs", self.n_seqs, MAX_SEQS)?;
         within("n_batch", self.n_batch, 1 << 16)?;
+        within("queue", self.queue, 1 << 20)?;
+        self.check_formats(model)
+    }
+
+    /// Refuses formats of K and V that a model's heads do not fit.
+    pub(super) fn check_formats(&self, model: &Model) -> Result<(), EngineError> {
         let head_dim = model.hparams().head_dim;
         for (part, ty) in [("key", self.type_k), ("value", self.type_v)] {
             if head_dim % ty.block() != 0 {

@@ -1,18 +1,40 @@
 //! What goes into an engine and what comes out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::embed::Embed;
 use super::measure::{Measure, Measured};
+use super::session::Session;
+use super::speculate::Speculation;
 use crate::Error;
-use crate::sampling::SamplerParams;
+use crate::sampling::{ConstraintSpec, LogProbs, SamplerParams};
 
 /// One piece of work: a prompt and what to do with it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Token ids, as the tokenizer made them; nothing is added. Not used by a measurement.
+    /// Token ids, as the tokenizer made them; nothing is added. Not used by a measurement. With a session: what
+    /// follows its tokens, which may be nothing.
     pub prompt: Vec<u32>,
     /// What is wanted.
     pub task: Task,
+    /// Higher goes first: into the engine, through the prompt, and back to memory when that is short.
+    pub priority: i32,
+    /// Compute the whole prompt, even where pages of earlier ones hold its beginning. The bits are the same.
+    pub no_cache: bool,
+    /// Go on where a saved sequence ended: nothing of it is computed again.
+    pub session: Option<Arc<Session>>,
+}
+
+impl Request {
+    /// With default priority, sharing what earlier prompts have left, without a session.
+    pub fn new(prompt: Vec<u32>, task: Task) -> Request {
+        Request {
+            prompt,
+            task,
+            ..Request::default()
+        }
+    }
 }
 
 /// What a request wants of its prompt.
@@ -25,8 +47,17 @@ pub enum Task {
         /// After each one.
         all: bool,
     },
+    /// One vector for the whole prompt.
+    Embed(Embed),
     /// How long forward passes take; dropping the stream ends it after the repetition under way.
     Measure(Measure),
+}
+
+impl Default for Task {
+    /// A generation with its defaults.
+    fn default() -> Task {
+        Task::Generate(Generate::default())
+    }
 }
 
 /// How to continue a prompt.
@@ -42,6 +73,21 @@ pub struct Generate {
     pub ignore_eos: bool,
     /// Which of several answers to one prompt: its draws are its own.
     pub choice: u32,
+    /// Limits what may be said. Compiled when the request is submitted.
+    pub constraint: Option<ConstraintSpec>,
+    /// Log-probabilities of each token said, and of so many likeliest beside it.
+    pub logprobs: Option<usize>,
+    /// The same of the prompt's tokens from the second on: [`Event::PromptLogProbs`].
+    pub prompt_logprobs: Option<usize>,
+    /// When the context is full, forget the older half of what comes after `n_keep` tokens and go on; else
+    /// the answer ends with [`FinishReason::Length`].
+    pub context_shift: bool,
+    /// First tokens that a shift keeps, rounded up to whole pages.
+    pub n_keep: usize,
+    /// Where guesses of the next tokens come from, which one pass verifies together. The answer is the same.
+    pub speculation: Speculation,
+    /// At the end, hand the sequence out: [`Event::Session`].
+    pub save: bool,
 }
 
 impl Default for Generate {
@@ -52,6 +98,13 @@ impl Default for Generate {
             stop: Vec::new(),
             ignore_eos: false,
             choice: 0,
+            constraint: None,
+            logprobs: None,
+            prompt_logprobs: None,
+            context_shift: false,
+            n_keep: 0,
+            speculation: Speculation::None,
+            save: false,
         }
     }
 }
@@ -73,7 +126,23 @@ pub enum Event {
         id: u32,
         /// New text.
         text: String,
+        /// Of this token, where they were asked for.
+        logprobs: Option<LogProbs>,
     },
+    /// Log-probabilities of prompt token `row` (from 1 on) after those before it.
+    PromptLogProbs {
+        /// Index into the prompt.
+        row: usize,
+        /// Its own, and the likeliest.
+        logprobs: LogProbs,
+    },
+    /// The prompt's vector, `[n_embd]`.
+    Embedding {
+        /// One a channel.
+        values: Vec<f32>,
+    },
+    /// The whole sequence as it is now, to go on with later. Comes before [`Event::Done`].
+    Session(Arc<Session>),
     /// Logits after prompt token `row`, `[n_vocab]`.
     Logits {
         /// Index into the prompt.
@@ -119,15 +188,23 @@ impl FinishReason {
     }
 }
 
-/// Wall times of one request.
+/// Wall times of one request, and what was spared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timings {
+    /// From the submission to the first chunk's start.
+    pub queued: Duration,
     /// Prompt tokens.
     pub prompt_n: usize,
+    /// Those of them that pages of earlier prompts, or the session, held already.
+    pub cached_n: usize,
     /// From the first chunk's start to the prompt's last logits.
     pub prompt: Duration,
     /// Generated tokens.
     pub predicted_n: usize,
     /// From the prompt's last logits to the end.
     pub predicted: Duration,
+    /// Tokens that were guessed and verified.
+    pub drafted_n: usize,
+    /// Those of them that the model chose, too.
+    pub accepted_n: usize,
 }

@@ -42,7 +42,7 @@ pub struct Timed {
 }
 
 /// Adds up the wall time of nodes, pass after pass, as an [`Observer`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Profile {
     spent: BTreeMap<Timed, Spent>,
     started: Option<Instant>,

@@ -30,7 +30,7 @@ mod samplers_tests;
 #[cfg(test)]
 mod tests;
 
-pub use constraint::Constraint;
+pub use constraint::{Constraint, ConstraintError, ConstraintSpec, Constraints};
 pub use draw::draw;
 pub use kind::SamplerKind;
 pub use logprobs::{LogProbs, log_probs};
@@ -103,4 +103,7 @@ pub enum SamplingError {
     /// Logit bias and constraint left no token.
     #[error("no token is allowed here: logit bias and constraint exclude all of them")]
     NoneLeft,
+    /// The constraint can't go on.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
 }

@@ -222,7 +222,7 @@ impl Sampler {
             *logit = (*logit + bias).min(f32::MAX);
         }
         if let Some(constraint) = constraint {
-            constraint.mask(logits);
+            constraint.mask(logits)?;
         }
         Ok(())
     }

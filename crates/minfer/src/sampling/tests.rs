@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
-use super::{Constraint, Sampler, SamplerParams, SamplingError, StopMatcher, log_probs};
+use super::{
+    Constraint, ConstraintError, Sampler, SamplerParams, SamplingError, StopMatcher, log_probs,
+};
 use crate::gguf::{Metadata, Value};
 
 /// Everything off: the softmax of the logits.
@@ -280,14 +282,23 @@ fn penalties_see_the_last_n_tokens() {
 fn a_constraint_and_a_ban_leave_what_is_allowed() {
     struct Only(u32);
     impl Constraint for Only {
-        fn mask(&mut self, logits: &mut [f32]) {
+        fn mask(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
             for (i, x) in logits.iter_mut().enumerate() {
                 if i as u32 != self.0 {
                     *x = f32::NEG_INFINITY;
                 }
             }
+            Ok(())
         }
-        fn accept(&mut self, _: u32) {}
+        fn accept(&mut self, _: u32) -> Result<(), ConstraintError> {
+            Ok(())
+        }
+        fn is_done(&self) -> bool {
+            false
+        }
+        fn boxed_clone(&self) -> Box<dyn Constraint> {
+            Box::new(Only(self.0))
+        }
     }
     for temperature in [0.0, 1.0] {
         for top_k in [0, 2] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use minfer::engine::{
     Done, Engine, EngineOptions, Event, Generate, Measure, Measured, Model, Request, Task,
 };
-use minfer::gguf::{GgufFile, GgufWriter};
+use minfer::gguf::{GgufFile, GgufWriter, Value};
 use minfer::graph::KvType;
 use minfer::numeric::{GgmlType, encode_row};
 
@@ -23,6 +23,26 @@ fn path(file: &str) -> PathBuf {
 /// A variant, opened.
 pub fn model(name: &str) -> Arc<Model> {
     Model::open(&path(&format!("{name}.gguf"))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A variant with another value in its metadata.
+pub fn with_metadata(name: &str, key: &str, value: Value) -> Arc<Model> {
+    let file = GgufFile::open(&path(&format!("{name}.gguf"))).unwrap();
+    let mut writer = GgufWriter::new(3).unwrap();
+    for (other, value) in file.metadata().iter().filter(|(other, _)| *other != key) {
+        writer.set(other, value.clone()).unwrap();
+    }
+    writer.set(key, value).unwrap();
+    let tensors: Vec<_> = file.tensors().iter().collect();
+    for t in &tensors {
+        writer.tensor(&t.name, t.ty, &t.dims).unwrap();
+    }
+    let mut out = writer.start(Vec::new()).unwrap();
+    tensors
+        .iter()
+        .for_each(|t| out.tensor(file.data(t)).unwrap());
+    let file = GgufFile::from_bytes(out.finish().unwrap()).unwrap();
+    Model::from_file(Arc::new(file)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A variant whose matrices are stored in these types, in turn: 32-value types and floats.
@@ -112,10 +132,7 @@ pub fn logits(model: &Arc<Model>, options: &EngineOptions, prompt: &[u32]) -> Ve
 /// Logits after every token, or the last.
 pub fn logits_on(engine: &Engine, prompt: &[u32], all: bool) -> Vec<f32> {
     let mut out = Vec::new();
-    let request = Request {
-        prompt: prompt.to_vec(),
-        task: Task::Logits { all },
-    };
+    let request = Request::new(prompt.to_vec(), Task::Logits { all });
     for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {
         match event {
             Event::Logits { values, .. } => out.extend(values),
@@ -131,8 +148,7 @@ pub fn measure(engine: &Engine, measure: Measure) -> (Vec<Measured>, Vec<Vec<f32
     // What is counted while the next repetition runs must not come from here.
     let mut repetitions = Vec::with_capacity(measure.repetitions);
     let mut logits = Vec::new();
-    let (prompt, task) = (Vec::new(), Task::Measure(measure));
-    let request = Request { prompt, task };
+    let request = Request::new(Vec::new(), Task::Measure(measure));
     for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {
         match event {
             Event::Measured(m) => repetitions.push(m),
@@ -151,13 +167,10 @@ pub fn measure(engine: &Engine, measure: Measure) -> (Vec<Measured>, Vec<Vec<f32
 /// Generated ids, text and how it ended.
 pub fn generate(engine: &Engine, prompt: &[u32], task: Generate) -> (Vec<u32>, String, Done) {
     let (mut ids, mut text) = (Vec::new(), String::new());
-    let request = Request {
-        prompt: prompt.to_vec(),
-        task: Task::Generate(task),
-    };
+    let request = Request::new(prompt.to_vec(), Task::Generate(task));
     for event in engine.submit(request).unwrap_or_else(|e| panic!("{e}")) {
         match event {
-            Event::Token { id, text: t } => {
+            Event::Token { id, text: t, .. } => {
                 ids.push(id);
                 text.push_str(&t);
             }

@@ -48,6 +48,7 @@ pub fn bench(a: &BenchArgs) -> Outcome {
         for (type_k, type_v) in pairs(&a.cache_type_k, &a.cache_type_v) {
             let options = EngineOptions {
                 n_ctx: cases.iter().map(Case::positions).max().unwrap_or(1),
+                whole_windows: true,
                 n_seqs: cases.iter().map(|c| c.n_seqs).max().unwrap_or(1),
                 n_batch: a.n_batch,
                 n_threads: Some(n_threads),
@@ -106,10 +107,7 @@ fn measure(a: &BenchArgs, engine: &Engine, case: &Case) -> Result<Vec<Measured>,
     ));
     let task = Task::Measure(case.measure(a));
     let mut samples = Vec::with_capacity(a.repetitions + 1);
-    for event in engine.submit(Request {
-        prompt: Vec::new(),
-        task,
-    })? {
+    for event in engine.submit(Request::new(Vec::new(), task))? {
         match event {
             Event::Prompt { done, total } if started.elapsed().as_millis() > 500 => {
                 bar.set_length(total as u64);

@@ -1,0 +1,161 @@
+//! The answer's side of a generation: sampler, constraint, decoder, stop strings, and when it ends.
+
+use std::sync::Arc;
+
+use super::request::{Event, FinishReason, Generate};
+use super::speculate::Depth;
+use crate::Error;
+use crate::sampling::{
+    Constraint, ConstraintSpec, LogProbs, Sampler, SamplingError, StopMatcher, log_probs,
+};
+use crate::tokenizer::{Decoder, Tokenizer};
+
+/// A generation under way.
+pub(super) struct Answer {
+    pub params: Generate,
+    pub sampler: Sampler,
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// The token that the constraint began with, as an index into the sequence.
+    pub constraint_from: usize,
+    stop: StopMatcher,
+    decoder: Decoder<Arc<Tokenizer>>,
+    /// Tokens chosen.
+    pub count: usize,
+    pub depth: Depth,
+    pub drafted: usize,
+    pub accepted: usize,
+}
+
+/// What became of a token.
+pub(super) struct Said {
+    /// To be told, unless nothing was chosen.
+    pub event: Option<Event>,
+    /// The token, unless nothing was chosen.
+    pub id: Option<u32>,
+    /// Whether it was the last, why, and text that was held back.
+    pub end: Option<(FinishReason, String)>,
+}
+
+impl Answer {
+    /// `tokens` are those before the answer.
+    ///
+    /// # Errors
+    /// Sampling parameters that can't be.
+    pub fn new(
+        params: Generate,
+        constraint: Option<Box<dyn Constraint>>,
+        tokens: &[u32],
+        tokenizer: &Arc<Tokenizer>,
+    ) -> Result<Answer, SamplingError> {
+        let sampler = Sampler::with_tokenizer(params.sampling.clone(), tokenizer)?;
+        let mut sampler = sampler.with_choice(u64::from(params.choice));
+        tokens.iter().for_each(|t| sampler.accept(*t));
+        Ok(Answer {
+            sampler,
+            constraint,
+            constraint_from: tokens.len(),
+            stop: StopMatcher::new(params.stop.clone()),
+            decoder: Decoder::new(tokenizer.clone(), false),
+            count: 0,
+            depth: Depth::new(),
+            drafted: 0,
+            accepted: 0,
+            params,
+        })
+    }
+
+    /// Chooses the token at `position` from `logits` `[n_vocab]`, which it changes. `room` is how many more tokens
+    /// the context can take after this one; `None`: any number.
+    ///
+    /// # Errors
+    /// A logit that is no number; no token that is allowed.
+    pub fn choose(
+        &mut self,
+        logits: &mut [f32],
+        position: usize,
+        tokenizer: &Tokenizer,
+        room: Option<usize>,
+    ) -> Result<Said, Error> {
+        if self.params.n_predict == Some(0) {
+            let end = Some((FinishReason::Length, String::new()));
+            return Ok(Said {
+                event: None,
+                id: None,
+                end,
+            });
+        }
+        // The sampler writes into the logits: what the model said of them is kept before.
+        let raw = self.params.logprobs.map(|_| logits.to_vec());
+        let constraint = self
+            .constraint
+            .as_mut()
+            .map(|c| &mut **c as &mut dyn Constraint);
+        let id = self
+            .sampler
+            .sample_constrained(logits, position as u64, constraint)?;
+        self.sampler.accept(id);
+        self.count += 1;
+        let logprobs = self.logprobs(raw.as_deref(), id)?;
+        if tokenizer.is_eog(id) && !self.params.ignore_eos {
+            // The token counts, but has no text.
+            let (_, text) = self.tail();
+            let end = Some((FinishReason::Stop, text));
+            return Ok(said(id, String::new(), logprobs, end));
+        }
+        let mut complete = false;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id).map_err(SamplingError::from)?;
+            complete = constraint.is_done();
+        }
+        let piece = self.decoder.push(id);
+        let out = self.stop.push(&piece);
+        let full = self.params.n_predict.is_some_and(|n| self.count >= n) || room == Some(0);
+        let end = match (out.stop.is_some(), full || complete) {
+            (true, _) => Some((FinishReason::Stop, String::new())),
+            (false, true) => {
+                let (stopped, text) = self.tail();
+                let reason = match stopped || complete {
+                    true => FinishReason::Stop,
+                    false => FinishReason::Length,
+                };
+                Some((reason, text))
+            }
+            (false, false) => None,
+        };
+        Ok(said(id, out.text, logprobs, end))
+    }
+
+    /// What limits the answer and is not fulfilled, and the token it began with.
+    pub fn open_constraint(&self) -> Option<(ConstraintSpec, usize)> {
+        let constraint = self.constraint.as_ref().filter(|c| !c.is_done());
+        constraint.and_then(|_| Some((self.params.constraint.clone()?, self.constraint_from)))
+    }
+
+    fn logprobs(&self, raw: Option<&[f32]>, id: u32) -> Result<Option<LogProbs>, SamplingError> {
+        let top = self.params.logprobs.unwrap_or(0);
+        raw.map(|raw| log_probs(raw, id, top)).transpose()
+    }
+
+    /// What decoder and stop matcher hold back, and whether it ends in a stop string after all.
+    fn tail(&mut self) -> (bool, String) {
+        let mut tail = self.stop.push(&self.decoder.finish());
+        if tail.stop.is_none() {
+            tail.text.push_str(&self.stop.finish());
+        }
+        (tail.stop.is_some(), tail.text)
+    }
+}
+
+fn said(
+    id: u32,
+    text: String,
+    logprobs: Option<LogProbs>,
+    end: Option<(FinishReason, String)>,
+) -> Said {
+    let event = Event::Token { id, text, logprobs };
+    Said {
+        event: Some(event),
+        id: Some(id),
+        end,
+    }
+}

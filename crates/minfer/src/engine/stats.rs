@@ -1,0 +1,72 @@
+//! What an engine has done, as numbers: the server exports them, the bench prints them.
+
+use std::time::Duration;
+
+use crate::graph::Counters;
+use crate::kv::PageUse;
+
+/// Counters since the engine's start, and how it stands. A copy: [`super::Engine::stats`] takes it after any step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Requests submitted and accepted.
+    pub requests: u64,
+    /// Requests that ended with [`super::Event::Done`].
+    pub finished: u64,
+    /// Requests that ended with [`super::Event::Error`].
+    pub failed: u64,
+    /// Requests whose stream was dropped before their end.
+    pub cancelled: u64,
+    /// Prompt tokens computed.
+    pub prompt_tokens: u64,
+    /// Prompt tokens that pages of earlier prompts held already.
+    pub cached_tokens: u64,
+    /// Tokens chosen.
+    pub predicted_tokens: u64,
+    /// Tokens guessed and verified.
+    pub drafted_tokens: u64,
+    /// Those of them that were right.
+    pub accepted_tokens: u64,
+    /// Sequences that lost their pages and were computed again.
+    pub preempted: u64,
+    /// Sequences whose pages were saved to make room, and brought back.
+    pub swapped: u64,
+    /// Contexts shifted.
+    pub shifts: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Rows of all steps.
+    pub rows: u64,
+    /// Time in forward passes.
+    pub forward: Duration,
+    /// Time in choosing tokens.
+    pub sample: Duration,
+    /// Time in guessing tokens.
+    pub draft: Duration,
+    /// Sequences that have pages.
+    pub running: usize,
+    /// Requests that wait for a place or for pages.
+    pub waiting: usize,
+    /// Pages of full layers.
+    pub pages_full: PageUse,
+    /// Pages of windowed layers.
+    pub pages_windowed: PageUse,
+    /// What the backends counted.
+    pub backends: Counters,
+    /// The last step.
+    pub last: Step,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Step {
+    /// Sequences in it.
+    pub sequences: usize,
+    /// Rows that make a next token, guessed ones included.
+    pub decode_rows: usize,
+    /// Rows of prompts.
+    pub prompt_rows: usize,
+    /// Its forward pass.
+    pub forward: Duration,
+    /// Choosing its tokens.
+    pub sample: Duration,
+}

@@ -1,0 +1,218 @@
+//! From a spec to a constraint.
+
+use std::sync::Arc;
+
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Matcher, ParserFactory, TokenParser};
+
+use super::grammar::Grammar;
+use super::tokens::Tokens;
+use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, schema};
+use crate::tokenizer::Tokenizer;
+
+/// Longest source in bytes.
+const LONGEST: usize = 1 << 18;
+/// Most definitions of a Lark grammar: each may lie within another, and that is stack.
+const DEFINITIONS: usize = 4096;
+/// Most definitions that a GBNF grammar is translated to; for the same reason.
+const PARTS: usize = 16_384;
+/// Stack of the thread that compiles; only what is used is ever memory.
+const STACK: usize = 256 << 20;
+
+/// Most characters of a part of a message that may quote a whole spec.
+const SAID: usize = 200;
+
+/// Compiles constraints for one vocabulary.
+pub struct Constraints {
+    tokens: Arc<Tokens>,
+    factory: ParserFactory,
+}
+
+impl Constraints {
+    /// Takes in the vocabulary: some 0.1 seconds and 20 MB for 150,000 tokens.
+    ///
+    /// # Errors
+    /// A vocabulary that is too large, or that has no text.
+    pub fn new(tokenizer: &Tokenizer) -> Result<Constraints, ConstraintError> {
+        let tokens = Arc::new(Tokens::new(tokenizer)?);
+        let caps = InferenceCapabilities::default();
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&tokens.env, caps, &slices).map_err(|e| {
+            ConstraintError::Vocabulary {
+                why: tidy(&e.to_string()),
+            }
+        })?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Constraints { tokens, factory })
+    }
+
+    /// Compiles a spec and tries its first step.
+    ///
+    /// # Errors
+    /// A spec that says nothing or nothing that can be followed, by its part; one that takes more time or memory than the limits
+    /// allow; text that the vocabulary can't begin.
+    pub fn compile(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, ConstraintError> {
+        let kind = spec.kind();
+        let size = spec.text().len();
+        if size > LONGEST {
+            return Err(ConstraintError::Size {
+                kind,
+                got: size,
+                unit: "bytes",
+                limit: LONGEST,
+            });
+        }
+        // Grammars nest, and what walks them recurses: not on the caller's stack.
+        std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new()
+                .name("minfer-constraint".to_owned())
+                .stack_size(STACK);
+            let thread = builder
+                .spawn_scoped(scope, || self.compile_here(spec))
+                .map_err(|e| ConstraintError::Thread {
+                    kind,
+                    why: e.to_string(),
+                })?;
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(refuse(kind, "its compiler failed")))
+        })
+    }
+
+    fn compile_here(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, ConstraintError> {
+        let kind = spec.kind();
+        let grammar = match spec {
+            ConstraintSpec::JsonObject => schema::any_object(),
+            ConstraintSpec::JsonSchema(text) => {
+                schema::read(text).map_err(|why| refuse(kind, &why))?
+            }
+            ConstraintSpec::Regex(text) => TopLevelGrammar::from_regex(text),
+            ConstraintSpec::Lark(text) => {
+                let got = text.lines().filter(|l| l.contains(':')).count();
+                if got > DEFINITIONS {
+                    let unit = "definitions";
+                    return Err(ConstraintError::Size {
+                        kind,
+                        got,
+                        unit,
+                        limit: DEFINITIONS,
+                    });
+                }
+                if sets_temperature(text) {
+                    return Err(refuse(
+                        kind,
+                        "temperature= is not supported; set the request's",
+                    ));
+                }
+                TopLevelGrammar::from_lark(text.clone())
+            }
+            ConstraintSpec::Gbnf(text) => {
+                let lark = gbnf::to_lark(text).map_err(|why| refuse(kind, &why))?;
+                let got = lark.lines().count();
+                if got > PARTS {
+                    let unit = "groups";
+                    return Err(ConstraintError::Size {
+                        kind,
+                        got,
+                        unit,
+                        limit: PARTS,
+                    });
+                }
+                TopLevelGrammar::from_lark(lark)
+            }
+        };
+        let parser = self
+            .factory
+            .create_parser(grammar)
+            .map_err(|e| refuse(kind, placeless(spec, &format!("{e:#}"))))?;
+        supported(&parser).map_err(|why| refuse(kind, why))?;
+        let grammar = Grammar::new(Matcher::new(Ok(parser)), Arc::clone(&self.tokens), kind)?;
+        Ok(Box::new(grammar))
+    }
+}
+
+/// What a grammar may cost. llguidance's defaults fit the largest schemas in use; a state is some 2 kB.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        max_items_in_row: 2000,
+        initial_lexer_fuel: 1_000_000,
+        step_lexer_fuel: 1_000_000,
+        step_max_items: 200_000,
+        max_lexer_states: 50_000,
+        max_grammar_size: 500_000,
+        precompute_large_lexemes: true,
+        verbose_errors: false,
+    }
+}
+
+/// Refuses what a grammar may say that nobody here would do.
+fn supported(parser: &TokenParser) -> Result<(), &'static str> {
+    let lexer = parser.parser.grammar().lexer_spec();
+    if lexer.special_token_rx.is_some() {
+        return Err("it names tokens (<...>); it can only say what text may come");
+    }
+    if lexer.has_stop {
+        return Err(
+            "stop= is not supported (suffix= is), nor a rule that ends at the end of the text",
+        );
+    }
+    Ok(())
+}
+
+/// What llguidance says of a spec. Places in a translation mean nothing to who wrote the grammar.
+fn placeless<'a>(spec: &ConstraintSpec, message: &'a str) -> &'a str {
+    match spec {
+        ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_) => message
+            .strip_prefix("at ")
+            .and_then(|m| m.split_once("): "))
+            .map_or(message, |(_, said)| said),
+        _ => message,
+    }
+}
+
+/// Whether a rule of a Lark grammar asks for a temperature: `name[temperature=…]`.
+fn sets_temperature(text: &str) -> bool {
+    text.match_indices("temperature").any(|(at, word)| {
+        let before = text.get(..at).and_then(|t| t.lines().last());
+        let after = text.get(at..).and_then(|t| t.strip_prefix(word));
+        let attribute = before
+            .and_then(|b| b.rsplit_once('['))
+            .is_some_and(|(name, others)| {
+                name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+                    && (others.trim().is_empty() || others.contains(','))
+            });
+        attribute && after.is_some_and(|a| a.trim_start().starts_with('='))
+    })
+}
+
+fn refuse(kind: &'static str, why: &str) -> ConstraintError {
+    ConstraintError::Spec {
+        kind,
+        why: tidy(why),
+    }
+}
+
+/// The first thing that one of llguidance's messages says, in one line.
+pub(super) fn tidy(message: &str) -> String {
+    if message.contains("special token") {
+        return "it names tokens (<...>); it can only say what text may come".to_owned();
+    }
+    // A regular expression's message draws a picture, and then says what is wrong.
+    let said = message
+        .lines()
+        .find_map(|l| l.trim().strip_prefix("error: "));
+    let first = message.lines().map(str::trim).find(|l| !l.is_empty());
+    let first = first.unwrap_or("nothing is said").trim_end_matches(':');
+    let mut out: String = first.chars().take(SAID).collect();
+    if out.len() < first.len() {
+        out.push('…');
+    }
+    if let Some(said) = said {
+        out.push_str(": ");
+        out.extend(said.chars().take(SAID));
+    }
+    out
+}

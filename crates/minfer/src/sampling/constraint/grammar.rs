@@ -1,0 +1,149 @@
+//! A compiled grammar that follows a sequence.
+
+use std::sync::Arc;
+
+use llguidance::Matcher;
+
+use super::compile::tidy;
+use super::tokens::Tokens;
+use super::{Constraint, ConstraintError};
+
+/// A compiled grammar and where in it a sequence is.
+pub(super) struct Grammar {
+    matcher: Matcher,
+    tokens: Arc<Tokens>,
+    kind: &'static str,
+    done: bool,
+}
+
+impl Grammar {
+    /// A grammar at its start, which a first mask has tried.
+    pub(super) fn new(
+        matcher: Matcher,
+        tokens: Arc<Tokens>,
+        kind: &'static str,
+    ) -> Result<Grammar, ConstraintError> {
+        let mut grammar = Grammar {
+            matcher,
+            tokens,
+            kind,
+            done: false,
+        };
+        grammar.settle(&[])?;
+        match grammar.allowed() {
+            // The empty text is a text too.
+            Ok(_) | Err(ConstraintError::Complete { .. }) => Ok(grammar),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn limit(&self, error: impl std::fmt::Display) -> ConstraintError {
+        ConstraintError::Limit {
+            kind: self.kind,
+            why: tidy(&error.to_string()),
+        }
+    }
+
+    fn refused(&self, token: u32) -> ConstraintError {
+        let trie = self.tokens.env.tok_trie();
+        ConstraintError::Refused {
+            token,
+            text: String::from_utf8_lossy(trie.token(token)).into_owned(),
+            kind: self.kind,
+        }
+    }
+
+    /// Goes on by `tokens`, which the grammar must allow; false if it does not, and then nothing has changed.
+    fn settle(&mut self, tokens: &[u32]) -> Result<bool, ConstraintError> {
+        let taken = if tokens.is_empty() {
+            // Looks whether the grammar is at its end already.
+            self.matcher.consume_tokens(tokens).map(|()| 0)
+        } else {
+            self.matcher.try_consume_tokens(tokens)
+        };
+        let taken = taken.map_err(|e| self.limit(e))?;
+        self.done = self.matcher.is_stopped();
+        Ok(taken == tokens.len())
+    }
+
+    /// The tokens that may come next, as bits.
+    fn allowed(&mut self) -> Result<Vec<u32>, ConstraintError> {
+        let set = if self.done {
+            None
+        } else {
+            match self.matcher.compute_mask() {
+                Ok(set) => Some(set),
+                Err(_) if self.matcher.stop_reason().is_ok() => {
+                    return Err(ConstraintError::DeadEnd { kind: self.kind });
+                }
+                Err(e) => return Err(self.limit(e)),
+            }
+        };
+        let may_end = self.done || self.matcher.is_accepting().map_err(|e| self.limit(e))?;
+        let words = set.as_ref().map_or(&[][..], |set| set.as_slice());
+        let words = words.iter().copied().chain(std::iter::repeat(0));
+        let mut any = 0;
+        let allowed = words
+            .zip(self.tokens.text.iter().zip(&self.tokens.eog))
+            .map(|(word, (text, eog))| {
+                let word = word & text | if may_end { *eog } else { 0 };
+                any |= word;
+                word
+            })
+            .collect();
+        match any {
+            0 if may_end => Err(ConstraintError::Complete { kind: self.kind }),
+            0 => Err(ConstraintError::DeadEnd { kind: self.kind }),
+            _ => Ok(allowed),
+        }
+    }
+}
+
+impl Constraint for Grammar {
+    fn mask(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
+        let allowed = self.allowed()?;
+        let words = allowed.into_iter().chain(std::iter::repeat(0));
+        for (word, logits) in words.zip(logits.chunks_mut(32)) {
+            match word {
+                u32::MAX => {}
+                0 => logits.fill(f32::NEG_INFINITY),
+                _ => {
+                    for (bit, logit) in (0..32).zip(logits) {
+                        if word & (1 << bit) == 0 {
+                            *logit = f32::NEG_INFINITY;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+        let known = self.tokens.is_text(token) && !self.done;
+        if !known && !self.tokens.is_eog(token) {
+            return Err(self.refused(token));
+        }
+        if self.done {
+            // The end of a text that is complete changes nothing.
+            return Ok(());
+        }
+        match self.settle(&[token])? {
+            true => Ok(()),
+            false => Err(self.refused(token)),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Constraint> {
+        Box::new(Grammar {
+            matcher: self.matcher.clone(),
+            tokens: Arc::clone(&self.tokens),
+            kind: self.kind,
+            done: self.done,
+        })
+    }
+}

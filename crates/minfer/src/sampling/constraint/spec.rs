@@ -1,0 +1,43 @@
+//! What a text is to be like.
+
+use serde::{Deserialize, Serialize};
+
+/// What a text is to be like, as the user wrote it. Saved with a sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConstraintSpec {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that a schema (JSON Schema, as text: the order of properties counts) allows.
+    JsonSchema(String),
+    /// A regular expression (the syntax of Rust's `regex`, without look-around and anchors) that matches the whole text.
+    Regex(String),
+    /// A grammar in llguidance's dialect of Lark; the rule `start`.
+    Lark(String),
+    /// A grammar in llama.cpp's GBNF; the rule `root`.
+    Gbnf(String),
+}
+
+impl ConstraintSpec {
+    /// What kind it is, in words.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ConstraintSpec::JsonObject => "JSON object",
+            ConstraintSpec::JsonSchema(_) => "JSON schema",
+            ConstraintSpec::Regex(_) => "regular expression",
+            ConstraintSpec::Lark(_) => "Lark grammar",
+            ConstraintSpec::Gbnf(_) => "GBNF grammar",
+        }
+    }
+
+    /// Its source.
+    pub fn text(&self) -> &str {
+        match self {
+            ConstraintSpec::JsonObject => "",
+            ConstraintSpec::JsonSchema(text)
+            | ConstraintSpec::Regex(text)
+            | ConstraintSpec::Lark(text)
+            | ConstraintSpec::Gbnf(text) => text,
+        }
+    }
+}

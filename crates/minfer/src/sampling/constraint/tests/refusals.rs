@@ -1,0 +1,165 @@
+//! What can't be compiled is refused, by name, in bounded time.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// The refusal's text must name all of `names`.
+fn refused(spec: ConstraintSpec, names: &[&str]) {
+    let start = Instant::now();
+    let text = QWEN.refusal(&spec).to_string();
+    assert!(!text.contains('\n') && text.len() < 1000, "{text}");
+    for name in names {
+        assert!(text.contains(name), "{text:?} does not name {name:?}");
+    }
+    // Debug assertions included, on a busy machine.
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}: {text}",
+        start.elapsed()
+    );
+}
+
+/// llama.cpp#19051: a strict schema whose pattern can't be followed must not give free text.
+#[test]
+fn report_19051_an_invalid_pattern_is_refused() {
+    for pattern in ["[a-z", "(?!x)y", r"(a)\\1", "(?<=a)b"] {
+        let text = format!(
+            r#"{{"type":"object","properties":{{"a":{{"type":"string","pattern":"{pattern}"}}}},"required":["a"]}}"#
+        );
+        refused(schema(&text), &["JSON schema", "regex"]);
+    }
+}
+
+#[test]
+fn schemas_are_refused_by_keyword_and_place() {
+    refused(schema("{"), &["no JSON", "line 1"]);
+    refused(schema("3"), &["a JSON object"]);
+    refused(schema("false"), &["a JSON object"]);
+    refused(schema(r#"{"type":"strin"}"#), &["strin"]);
+    refused(
+        schema(r#"{"properties":{"a":{"not":{}}}}"#),
+        &["not", "#/properties/a"],
+    );
+    refused(
+        schema(r##"{"$ref":"#/$defs/b","$defs":{"b":{"if":{}}}}"##),
+        &["if"],
+    );
+    refused(schema(r##"{"$ref":"#/$defs/b"}"##), &["$defs"]);
+    refused(
+        schema(r#"{"$ref":"http://example.com/x.json"}"#),
+        &["http://example.com/x.json"],
+    );
+    refused(schema(r#"{"items":{"$id":"x"}}"#), &["$id", "#/items"]);
+    refused(
+        schema(r#"{"type":"string","format":"colour"}"#),
+        &["colour"],
+    );
+    refused(
+        schema(r#"{"x-guidance":{"lenient":true},"not":{}}"#),
+        &["not"],
+    );
+    refused(
+        schema(r#"{"x-guidance":{"lenient":true}}"#),
+        &["x-guidance"],
+    );
+    refused(
+        schema(r#"{"oneOf":[{"type":"string","minLength":1},{"type":"string","maxLength":3}]}"#),
+        &["oneOf"],
+    );
+    refused(
+        schema(r#"{"type":"integer","minimum":3,"maximum":2}"#),
+        &["3", "2"],
+    );
+}
+
+#[test]
+fn expressions_and_grammars_are_refused_by_part() {
+    refused(regex("a(b"), &["regular expression", "unclosed group"]);
+    refused(regex("[z-a]"), &["regular expression", "range"]);
+    refused(regex(r"\bword"), &["regular expression", r"\bword"]);
+    refused(lark(""), &["Lark", "start"]);
+    refused(lark("begin: \"a\""), &["start"]);
+    refused(lark("start: missing"), &["missing"]);
+    refused(lark("start: \"a"), &["1("]);
+    refused(lark("start: \"a\"\nstart: \"b\""), &["duplicate", "start"]);
+    refused(lark("start: <|im_end|>"), &["names tokens"]);
+    refused(lark("start: <[1-3]> \"a\""), &["names tokens"]);
+    refused(
+        lark("start: a\na[capture, temperature=0.5]: \"a\""),
+        &["temperature="],
+    );
+    refused(
+        lark("start: a\na[temperature=0.5]: \"a\""),
+        &["temperature="],
+    );
+    refused(lark("start: a \"x\"\na[stop=\"y\"]: /.*/"), &["stop="]);
+}
+
+/// Hostile specs end in an error, quickly, and nothing panics.
+#[test]
+fn hostile_specs_are_refused_in_bounded_time() {
+    let deep = |open: &str, close: &str, n: usize| format!("{}{}", open.repeat(n), close.repeat(n));
+    refused(schema(&"[".repeat(100_000)), &["recursion limit"]);
+    refused(
+        schema(&deep(r#"{"items":"#, "}", 200)),
+        &["recursion limit"],
+    );
+    refused(regex(&deep("(", ")", 2000)), &["regular expression"]);
+    refused(regex(&"x".repeat((1 << 18) + 1)), &["262144"]);
+    refused(lark(&deep("start: (", ")", 500)), &["Lark"]);
+    let chain: String = (0..5000).map(|i| format!("r{i}: r{}\n", i + 1)).collect();
+    refused(lark(&format!("start: r0\n{chain}")), &["5001", "4096"]);
+    let chain: String = (0..4000).map(|i| format!("r{i}: r{}\n", i + 1)).collect();
+    refused(lark(&format!("start: r0\n{chain}")), &["r4000"]);
+    let chain: String = (0..4000)
+        .map(|i| format!("R{i}: \"a\" R{}\n", i + 1))
+        .collect();
+    refused(lark(&format!("start: R0\n{chain}")), &["R4000"]);
+    let bomb: String = (0..40)
+        .map(|i| format!("r{i}: r{} r{}\n", i + 1, i + 1))
+        .collect();
+    refused(lark(&format!("start: r0\n{bomb}r40: r40")), &["Lark"]);
+}
+
+/// What is costly but legal is either followed or refused; it never hangs.
+#[test]
+fn costly_specs_end() {
+    let start = Instant::now();
+    let states = regex(&format!("(a|b)*a{}", "(a|b)".repeat(40)));
+    for spec in [
+        states,
+        regex("((((a{1000}){1000}){1000}){1000})"),
+        regex(&"(a?)".repeat(500)),
+        regex(&format!(
+            "({})*",
+            (0..2000)
+                .map(|i| format!("w{i}"))
+                .collect::<Vec<_>>()
+                .join("|")
+        )),
+        lark("start: a\na: a a | \"x\" | "),
+        schema(r#"{"type":"array","minItems":100000,"maxItems":1000000}"#),
+        schema(r#"{"type":"string","minLength":1000000}"#),
+        schema(r#"{"enum":[]}"#),
+        lark("start: \"a\"{1000000000,2000000000} \"b\"{1999999999}"),
+    ] {
+        let Ok(mut c) = QWEN.constraints.compile(&spec) else {
+            continue;
+        };
+        let mut rng = Dice(1);
+        for _ in 0..50 {
+            let mut logits = vec![0.0; QWEN.tokenizer.n_vocab()];
+            if c.mask(&mut logits).is_err() || c.is_done() {
+                break;
+            }
+            let allowed: Vec<usize> = (0..logits.len()).filter(|i| logits[*i] == 0.0).collect();
+            c.accept(allowed[rng.below(allowed.len())] as u32).unwrap();
+        }
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(100),
+        "{:?}",
+        start.elapsed()
+    );
+}

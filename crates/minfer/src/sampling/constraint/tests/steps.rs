@@ -1,0 +1,138 @@
+//! What comes next, step by step.
+
+use super::*;
+
+#[test]
+fn the_end_is_allowed_exactly_where_the_text_may_end() {
+    for model in [&*QWEN, &*LLAMA] {
+        let mut c = model.compile(&regex("ab?"));
+        let ends = |model: &Model, c: &mut dyn Constraint| {
+            let allowed = model.allowed(c);
+            let eog = model.tokenizer.eog();
+            let ends = eog.iter().filter(|id| allowed.contains(id)).count();
+            assert!(ends == 0 || ends == eog.len());
+            ends > 0
+        };
+        assert!(!ends(model, &mut *c));
+        let [a, b] = model.bytes(b"ab")[..] else {
+            panic!()
+        };
+        c.accept(a).unwrap();
+        assert!(ends(model, &mut *c) && !c.is_done());
+        c.accept(b).unwrap();
+        assert!(ends(model, &mut *c) && c.is_done());
+        assert_eq!(model.allowed(&mut *c), model.tokenizer.eog());
+        assert!(matches!(c.accept(b), Err(ConstraintError::Refused { .. })));
+        c.accept(model.tokenizer.eog()[0]).unwrap();
+        assert!(c.is_done());
+    }
+}
+
+#[test]
+fn what_is_allowed_is_every_token_whose_bytes_fit() {
+    for model in [&*QWEN, &*LLAMA] {
+        let mut c = model.compile(&regex("(?s:.*)x"));
+        let c = &mut *c;
+        let t = &model.tokenizer;
+        let begins_text = |piece: &[u8]| match std::str::from_utf8(piece) {
+            Ok(_) => true,
+            Err(e) => e.error_len().is_none(),
+        };
+        let want: Vec<u32> = (0..t.n_vocab() as u32)
+            .filter(|id| !t.is_control(*id) && !t.is_eog(*id))
+            .filter(|id| !t.piece(*id).unwrap().is_empty() && begins_text(t.piece(*id).unwrap()))
+            .collect();
+        assert_eq!(model.allowed(c), want);
+    }
+}
+
+#[test]
+fn a_refused_token_changes_nothing() {
+    let mut c = QWEN.compile(&regex("abc"));
+    let [a, b, z] = QWEN.bytes(b"abz")[..] else {
+        panic!()
+    };
+    c.accept(a).unwrap();
+    let before = QWEN.allowed(&mut *c);
+    for wrong in [
+        z,
+        a,
+        QWEN.tokenizer.eog()[0],
+        u32::MAX,
+        QWEN.tokenizer.n_vocab() as u32,
+    ] {
+        let e = c.accept(wrong).unwrap_err();
+        assert!(
+            matches!(e, ConstraintError::Refused { token, .. } if token == wrong),
+            "{e}"
+        );
+    }
+    assert_eq!(QWEN.allowed(&mut *c), before);
+    c.accept(b).unwrap();
+}
+
+#[test]
+fn a_clone_goes_its_own_way() {
+    let mut one = QWEN.compile(&regex("a[xy]+"));
+    let [a, x] = QWEN.bytes(b"ax")[..] else {
+        panic!()
+    };
+    one.accept(a).unwrap();
+    let mut other = one.boxed_clone();
+    one.accept(x).unwrap();
+    let eog = QWEN.tokenizer.eog()[0];
+    assert!(QWEN.allowed_here(&mut *one, eog) && !QWEN.allowed_here(&mut *other, eog));
+}
+
+#[test]
+fn accepting_the_tokens_again_brings_the_state_back() {
+    let specs = [
+        ConstraintSpec::JsonObject,
+        schema(super::schemas::PERSON),
+        regex(r"(\d{1,3}\.){3}\d{1,3}"),
+        lark("start: item (\",\" item)*\nitem: /[a-z]+/ | \"(\" start \")\""),
+    ];
+    for spec in specs {
+        let saved = serde_json::to_string(&spec).unwrap();
+        let (tokens, _) = QWEN.walk(&mut *QWEN.compile(&spec), 7, 30);
+        let read: ConstraintSpec = serde_json::from_str(&saved).unwrap();
+        assert_eq!(read, spec);
+        // One that masked at every step, and one that only accepted.
+        let mut live = QWEN.compile(&spec);
+        for (n, token) in tokens.iter().enumerate() {
+            let want = QWEN.allowed(&mut *live);
+            let mut replayed = QWEN.compile(&read);
+            for token in &tokens[..n] {
+                replayed.accept(*token).unwrap();
+            }
+            assert_eq!(QWEN.allowed(&mut *replayed), want, "{spec:?} after {n}");
+            assert_eq!(replayed.is_done(), live.is_done());
+            live.accept(*token).unwrap();
+        }
+    }
+}
+
+#[test]
+fn control_tokens_never_come() {
+    for model in [&*QWEN, &*LLAMA] {
+        let mut c = model.compile(&regex("(?s:.*)"));
+        let allowed = model.allowed(&mut *c);
+        let control = |id: &u32| model.tokenizer.is_control(*id) && !model.tokenizer.is_eog(*id);
+        assert!((0..model.tokenizer.n_vocab() as u32).any(|id| control(&id)));
+        assert!(!allowed.iter().any(control));
+    }
+}
+
+/// ik_llama.cpp#780: a constraint that forces U+1F638, which only byte tokens can write.
+#[test]
+fn report_ik_llama_cpp_780_bytes_write_a_character() {
+    for model in [&*QWEN, &*LLAMA] {
+        assert!(model.takes(&regex("\u{1f638}"), "\u{1f638}"));
+        assert!(!model.takes(&regex("\u{1f638}"), "\u{1f639}"));
+        let (_, text) = model.walk(&mut *model.compile(&regex("a\u{1f638}+b")), 3, 20);
+        assert!(
+            text.starts_with("a\u{1f638}") && text.ends_with("\u{1f638}b"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! A sequence that is saved and goes on elsewhere says what it would have said, and a broken file is refused.
+
+mod tiny;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use minfer::Error;
+use minfer::engine::{
+    Engine, EngineOptions, Event, Generate, Model, Request, Session, SessionError, Speculation,
+    Task,
+};
+use minfer::gguf::Value;
+use minfer::graph::KvType;
+use minfer::sampling::SamplerParams;
+
+fn task(n_predict: usize, temperature: f32, save: bool) -> Generate {
+    Generate {
+        sampling: SamplerParams {
+            temperature,
+            mirostat: if temperature > 1.0 { 2 } else { 0 },
+            ..SamplerParams::default()
+        },
+        n_predict: Some(n_predict),
+        ignore_eos: true,
+        logprobs: Some(5),
+        context_shift: true,
+        n_keep: 3,
+        save,
+        ..Generate::default()
+    }
+}
+
+/// What was said, with the bits of its log-probabilities; the session; prompt tokens that were computed.
+struct Heard {
+    ids: Vec<u32>,
+    bits: Vec<u32>,
+    session: Option<Arc<Session>>,
+    computed: u64,
+}
+
+fn ask(engine: &Engine, request: Request) -> Result<Heard, Error> {
+    let before = engine.stats().prompt_tokens;
+    let mut heard = Heard {
+        ids: Vec::new(),
+        bits: Vec::new(),
+        session: None,
+        computed: 0,
+    };
+    for event in engine.submit(request)? {
+        match event {
+            Event::Token { id, logprobs, .. } => {
+                heard.ids.push(id);
+                let logprobs = logprobs.expect("asked for");
+                heard.bits.push(logprobs.chosen.to_bits());
+                heard
+                    .bits
+                    .extend(logprobs.top.iter().map(|t| t.1.to_bits()));
+            }
+            Event::Session(session) => heard.session = Some(session),
+            Event::Error(e) => return Err(e),
+            _ => {}
+        }
+    }
+    heard.computed = engine.stats().prompt_tokens - before;
+    Ok(heard)
+}
+
+fn through_a_file(session: &Session) -> Arc<Session> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    session.write(&path).expect("written");
+    Arc::new(Session::read(&path).expect("read"))
+}
+
+fn options(ty: KvType) -> EngineOptions {
+    EngineOptions {
+        n_ctx: 128,
+        n_threads: Some(2),
+        type_k: ty,
+        type_v: ty,
+        ..EngineOptions::default()
+    }
+}
+
+/// Of `first` and then 64 tokens in two engines, and of all in one.
+fn goes_on(model: &Arc<Model>, ty: KvType, first: usize, temperature: f32) {
+    let prompt: Vec<u32> = (0..20).map(|i| (i * 7 + 1) % 90).collect();
+    let whole = ask(
+        &tiny::engine(model, &options(ty)),
+        Request::new(
+            prompt.clone(),
+            Task::Generate(task(first + 64, temperature, false)),
+        ),
+    )
+    .expect("served");
+    let begun = ask(
+        &tiny::engine(model, &options(ty)),
+        Request::new(prompt, Task::Generate(task(first, temperature, true))),
+    )
+    .expect("served");
+    let session = through_a_file(&begun.session.expect("asked for"));
+    let on = ask(
+        &tiny::engine(model, &options(ty)),
+        Request {
+            session: Some(session),
+            ..Request::new(Vec::new(), Task::Generate(task(64, temperature, false)))
+        },
+    )
+    .expect("served");
+    assert_eq!(
+        [begun.ids, on.ids].concat(),
+        whole.ids,
+        "{ty:?} {first} {temperature}"
+    );
+    assert_eq!([begun.bits, on.bits].concat(), whole.bits);
+    assert!(
+        on.computed <= 1,
+        "{} rows of the past were computed again",
+        on.computed
+    );
+}
+
+#[test]
+fn the_next_64_tokens_are_the_same() {
+    for name in ["llama", "gemma3"] {
+        let model = tiny::model(name);
+        goes_on(&model, KvType::F16, 10, 0.0);
+        goes_on(&model, KvType::F32, 30, 0.8);
+        // Mirostat has a state of its own.
+        goes_on(&model, KvType::F16, 30, 1.1);
+        // The context has been shifted by then.
+        goes_on(&model, KvType::F16, 130, 0.8);
+        // Nothing was chosen yet.
+        goes_on(&model, KvType::F16, 0, 0.8);
+    }
+    let model = tiny::quantized("qwen3", &[minfer::numeric::GgmlType::Q8_0]);
+    goes_on(&model, KvType::F16, 33, 0.8);
+}
+
+#[test]
+fn a_session_goes_on_with_more_words() {
+    let model = tiny::model("llama");
+    let engine = tiny::engine(&model, &options(KvType::F16));
+    let (a, b) = (vec![5, 9, 13], vec![22, 23]);
+    let begun = ask(
+        &engine,
+        Request::new(a.clone(), Task::Generate(task(9, 0.0, true))),
+    );
+    let begun = begun.expect("served");
+    let session = begun.session.expect("asked for");
+    assert_eq!(session.tokens(), [a.clone(), begun.ids.clone()].concat());
+    let on = Request {
+        session: Some(session),
+        ..Request::new(b.clone(), Task::Generate(task(9, 0.0, false)))
+    };
+    let on = ask(&engine, on).expect("served");
+    let fresh = Request {
+        no_cache: true,
+        ..Request::new(
+            [a, begun.ids, b].concat(),
+            Task::Generate(task(9, 0.0, false)),
+        )
+    };
+    assert_eq!(on.ids, ask(&engine, fresh).expect("served").ids);
+}
+
+/// A small session file, as bytes, of an engine that is still there.
+fn small() -> (Engine, Arc<Model>, Vec<u8>, PathBuf, tempfile::TempDir) {
+    let model = tiny::model("llama");
+    let engine = tiny::engine(&model, &options(KvType::F16));
+    let begun = ask(
+        &engine,
+        Request::new(vec![1, 2, 3], Task::Generate(task(4, 0.0, true))),
+    );
+    let session = begun.expect("served").session.expect("asked for");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    session.write(&path).expect("written");
+    let bytes = std::fs::read(&path).expect("read");
+    (engine, model, bytes, path, dir)
+}
+
+#[test]
+fn llama_cpp_27068_a_session_with_a_flipped_byte_is_refused() {
+    let (engine, _, bytes, path, _dir) = small();
+    let fresh = || {
+        let request = Request::new(vec![1, 2, 3], Task::Generate(task(4, 0.0, false)));
+        ask(&engine, request).expect("served").ids
+    };
+    let want = fresh();
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1 << (at % 8);
+        std::fs::write(&path, bytes).expect("written");
+        let e = Session::read(&path).expect_err("a byte is another one");
+        assert!(matches!(e, SessionError::Broken { .. }), "{at}: {e}");
+    }
+    for len in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
+        std::fs::write(&path, &bytes[..len]).expect("written");
+        assert!(
+            matches!(Session::read(&path), Err(SessionError::Broken { .. })),
+            "{len}"
+        );
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    std::fs::write(&path, longer).expect("written");
+    assert!(Session::read(&path).is_err());
+    assert_eq!(fresh(), want, "the engine is as it was");
+}
+
+#[test]
+fn a_session_of_another_model_or_cache_is_refused_by_name() {
+    let (engine, model, bytes, path, _dir) = small();
+    std::fs::write(&path, bytes).expect("written");
+    let session = Arc::new(Session::read(&path).expect("whole"));
+    let refused = |engine: &Engine| {
+        let request = Request {
+            session: Some(session.clone()),
+            ..Request::new(vec![4], Task::Generate(task(4, 0.0, false)))
+        };
+        match engine.submit(request) {
+            Err(Error::Session(e)) => e.to_string(),
+            Err(e) => panic!("{e}"),
+            Ok(_) => panic!("it was taken"),
+        }
+    };
+    let other = tiny::engine(&tiny::model("qwen2"), &options(KvType::F16));
+    assert!(refused(&other).contains("model"), "{}", refused(&other));
+    let other = tiny::engine(&model, &options(KvType::F32));
+    let text = refused(&other);
+    assert!(
+        text.contains("f16") && text.contains("f32") && text.contains("--cache-type-k"),
+        "{text}"
+    );
+    let request = Request {
+        session: Some(session.clone()),
+        ..Request::new(vec![4], Task::Logits { all: true })
+    };
+    assert!(
+        engine.submit(request).is_err(),
+        "logits of what was saved are gone"
+    );
+}
+
+#[test]
+fn guesses_of_a_draft_model_change_nothing() {
+    // The model itself, and a random one of the same vocabulary: nearly always and nearly never right.
+    let model = tiny::model("llama");
+    for draft in [
+        tiny::model("llama"),
+        tiny::quantized("llama", &[minfer::numeric::GgmlType::Q4_0]),
+    ] {
+        let with = EngineOptions {
+            draft: Some(draft),
+            n_seqs: 2,
+            ..options(KvType::F16)
+        };
+        let engine = tiny::engine(&model, &with);
+        for temperature in [0.0, 0.7, 1.2] {
+            let prompt = vec![3, 1, 4, 1, 5];
+            let plain = Request {
+                no_cache: true,
+                ..Request::new(
+                    prompt.clone(),
+                    Task::Generate(task(150, temperature, false)),
+                )
+            };
+            let mut guessed = plain.clone();
+            guessed.task = Task::Generate(Generate {
+                speculation: Speculation::Draft,
+                ..task(150, temperature, false)
+            });
+            let (plain, guessed) = (ask(&engine, plain), ask(&engine, guessed));
+            let (plain, guessed) = (plain.expect("served"), guessed.expect("served"));
+            assert_eq!((plain.ids, plain.bits), (guessed.ids, guessed.bits));
+        }
+        let stats = engine.stats();
+        assert!(
+            stats.drafted_tokens > 20 && stats.accepted_tokens > 0,
+            "{stats:?}"
+        );
+    }
+}
+
+#[test]
+fn a_draft_model_of_another_vocabulary_is_refused() {
+    let with = EngineOptions {
+        draft: Some(tiny::with_metadata(
+            "llama",
+            "tokenizer.ggml.eos_token_id",
+            Value::U32(7),
+        )),
+        ..options(KvType::F16)
+    };
+    let refused = Engine::new(tiny::model("llama"), with, &mut |_, _| {});
+    let text = refused.err().map(|e| e.to_string()).expect("refused");
+    assert!(text.contains("no draft for this model"), "{text}");
+}
