@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ms(start)
     );
     let any = "[A-Za-z ,.:{}\\[\\]\"0-9@]*";
-    let calc = "(alpha + beta_2) * 314159 - gamma = 42\nx = (y)\n";
+    let calc = "(alpha +beta_2) *314159 -gamma = 42\nx = (y)\n";
     for (name, spec, text) in [
         ("JSON object", ConstraintSpec::JsonObject, TEXT),
         (

@@ -1,9 +1,10 @@
 //! From a spec to a constraint.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
-use llguidance::earley::SlicedBiasComputer;
+use llguidance::earley::{CGrammar, SlicedBiasComputer};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Matcher, ParserFactory, TokenParser};
 
@@ -21,6 +22,8 @@ const PARTS: usize = 16_384;
 /// Stack of the thread that compiles; only what is used is ever memory.
 const STACK: usize = 256 << 20;
 
+/// Most steps that a row of the parser may take; see [`dense`].
+const ROW: u64 = 1 << 30;
 /// Most characters of a part of a message that may quote a whole spec.
 const SAID: usize = 200;
 
@@ -31,7 +34,7 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// Takes in the vocabulary: some 0.1 seconds and 20 MB for 150,000 tokens.
+    /// Takes in the vocabulary: up to a second and some 20 MB for 150,000 tokens.
     ///
     /// # Errors
     /// A vocabulary that is too large, or that has no text.
@@ -134,13 +137,14 @@ impl Constraints {
     }
 }
 
-/// What a grammar may cost. llguidance's defaults fit the largest schemas in use; a state is some 2 kB.
+/// What a grammar may cost. llguidance's defaults fit the largest schemas in use; a state is some 2 kB. A row of the parser is
+/// searched for every item that comes to it, so items count more than once.
 fn limits() -> ParserLimits {
     ParserLimits {
         max_items_in_row: 2000,
         initial_lexer_fuel: 1_000_000,
         step_lexer_fuel: 1_000_000,
-        step_max_items: 200_000,
+        step_max_items: 50_000,
         max_lexer_states: 50_000,
         max_grammar_size: 500_000,
         precompute_large_lexemes: true,
@@ -150,13 +154,19 @@ fn limits() -> ParserLimits {
 
 /// Refuses what a grammar may say that nobody here would do.
 fn supported(parser: &TokenParser) -> Result<(), &'static str> {
-    let lexer = parser.parser.grammar().lexer_spec();
+    let grammar = parser.parser.grammar();
+    let lexer = grammar.lexer_spec();
     if lexer.special_token_rx.is_some() {
         return Err("it names tokens (<...>); it can only say what text may come");
     }
     if lexer.has_stop {
         return Err(
             "stop= is not supported (suffix= is), nor a rule that ends at the end of the text",
+        );
+    }
+    if dense(grammar) {
+        return Err(
+            "too many alternatives go on with too many alternatives: it would take too long",
         );
     }
     Ok(())
@@ -171,6 +181,31 @@ fn placeless<'a>(spec: &ConstraintSpec, message: &'a str) -> &'a str {
             .map_or(message, |(_, said)| said),
         _ => message,
     }
+}
+
+/// Whether a row of the parser can take very long. For every item that comes to stand before a symbol, each of the symbol's rules is looked
+/// for in the row: where very many alternatives can go on with very many alternatives, that is cubic, and no limit of
+/// llguidance's sees it.
+fn dense(grammar: &CGrammar) -> bool {
+    let mut uses = BTreeMap::from([(grammar.start().as_index(), (grammar.start(), 0u64))]);
+    let mut open = vec![grammar.start()];
+    while let Some(symbol) = open.pop() {
+        for rule in grammar.rules_of(symbol) {
+            for used in grammar.rule_rhs(*rule).0 {
+                let count = uses.entry(used.as_index()).or_insert_with(|| {
+                    open.push(*used);
+                    (*used, 0)
+                });
+                count.1 = count.1.saturating_add(1);
+            }
+        }
+    }
+    let work = uses.values().map(|(symbol, uses)| {
+        let rules = grammar.rules_of(*symbol).len() as u64;
+        let both = uses.saturating_mul(rules);
+        both.saturating_mul(uses.saturating_add(rules))
+    });
+    work.fold(0, u64::saturating_add) > ROW
 }
 
 /// Whether a rule of a Lark grammar asks for a temperature: `name[temperature=…]`.
@@ -199,6 +234,10 @@ fn refuse(kind: &'static str, why: &str) -> ConstraintError {
 pub(super) fn tidy(message: &str) -> String {
     if message.contains("special token") {
         return "it names tokens (<...>); it can only say what text may come".to_owned();
+    }
+    if let Some(failure) = message.strip_prefix("panic: ") {
+        let first = failure.lines().next().unwrap_or("");
+        return format!("it is too large, or its compiler failed: {first}");
     }
     // A regular expression's message draws a picture, and then says what is wrong.
     let said = message

@@ -19,8 +19,8 @@ use chars::CharSet;
 
 /// Translates a grammar. Errors name line and column.
 pub(super) fn to_lark(text: &str) -> Result<String, String> {
-    let grammar = parse::parse(text)?;
-    let plan = plan::plan(&grammar)?;
+    let mut grammar = parse::parse(text)?;
+    let plan = plan::plan(&mut grammar)?;
     Ok(write::lark(&grammar, &plan))
 }
 

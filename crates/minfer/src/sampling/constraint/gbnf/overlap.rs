@@ -15,7 +15,7 @@ const POSITIONS: usize = 4096;
 const ALL_POSITIONS: usize = 1 << 15;
 const STEPS: usize = 1 << 19;
 const PAIRS: usize = 1 << 21;
-pub(super) const WORK: usize = 1 << 28;
+pub(super) const WORK: usize = 1 << 26;
 
 /// Cuts what can be read too far. False if nothing was.
 pub(super) fn cut(grammar: &Grammar, plan: &Plan, cuts: &mut Cuts) -> bool {
@@ -293,16 +293,18 @@ impl<'a> Shapes<'a> {
         let mut found = Vec::new();
         let mut seen: HashSet<(u32, u32)> = HashSet::new();
         let mut open = VecDeque::new();
-        let starts = || (0..terminals).flat_map(|t| self.spans[&t].first.iter().copied());
+        let starts = (0..terminals).flat_map(|t| self.spans[&t].first.iter().copied());
+        let starts: Vec<u32> = starts.collect();
+        // What has nothing after it can't be read too far.
+        let mut longer = starts.clone();
+        longer.retain(|q| !self.positions[*q as usize].next.is_empty());
         let class = |p: u32| &self.classes[self.positions[p as usize].class];
         let work = self.alphabet.len().max(1);
-        // What has nothing after it can't be read too far.
-        let longer = |q: &u32| !self.positions[*q as usize].next.is_empty();
-        for p in starts() {
-            for q in starts().filter(longer) {
+        for p in starts {
+            for q in &longer {
                 *fuel = fuel.checked_sub(work)?;
-                if meet(class(p), class(q)) && seen.insert((p, q)) {
-                    open.push_back((p, q));
+                if meet(class(p), class(*q)) && seen.insert((p, *q)) {
+                    open.push_back((p, *q));
                 }
             }
         }

@@ -52,8 +52,10 @@ impl Cuts {
 }
 
 /// Cuts until no terminal can be read too far.
-pub(super) fn plan(grammar: &Grammar) -> Result<Plan, String> {
-    let regular = regular(grammar);
+pub(super) fn plan(grammar: &mut Grammar) -> Result<Plan, String> {
+    let mut regular = regular(grammar);
+    gather(grammar, &mut regular);
+    let grammar = &*grammar;
     let mut cuts = Cuts {
         opened: BTreeSet::new(),
         between: BTreeSet::new(),
@@ -98,6 +100,23 @@ fn regular(grammar: &Grammar) -> Vec<bool> {
         nodes.push(of);
     }
     nodes
+}
+
+/// Makes the options of a choice that have no recursion one option, so that they can be one terminal.
+fn gather(grammar: &mut Grammar, regular: &mut Vec<bool>) {
+    for node in 0..grammar.nodes.len() {
+        let Node::Alt(options) = &grammar.nodes[node] else {
+            continue;
+        };
+        let (plain, mut rest): (Vec<NodeId>, Vec<NodeId>) =
+            options.iter().partition(|o| regular[**o]);
+        if plain.len() > 1 && !rest.is_empty() {
+            rest.push(grammar.nodes.len());
+            grammar.nodes.push(Node::Alt(plain));
+            regular.push(true);
+            grammar.nodes[node] = Node::Alt(rest);
+        }
+    }
 }
 
 struct Planner<'a> {

@@ -280,14 +280,11 @@ fn hostile_grammars_end() {
         "root::=((\"a\"{9999}){9999}){9999} root?".to_owned(),
     ] {
         let start = std::time::Instant::now();
-        let lark = super::super::gbnf::to_lark(&source).map(|l| l.lines().count());
-        println!("{:?} {lark:?}", start.elapsed());
         let result = QWEN.constraints.compile(&gbnf(&source)).map(|_| ());
         let begin: String = source.chars().take(60).collect();
-        println!("{:?} {begin:?}: {result:?}", start.elapsed());
         assert!(
             start.elapsed() < std::time::Duration::from_secs(30),
-            "{begin:?}"
+            "{begin:?}: {result:?}"
         );
     }
 }

@@ -62,8 +62,12 @@ proptest! {
     fn random_objects_are_json(seed: u64) {
         for model in [&*QWEN, &*LLAMA] {
             let (_, text) = model.walk(&mut *model.compile(&ConstraintSpec::JsonObject), seed, 60);
-            let value: Value = serde_json::from_str(&text).map_err(|e| TestCaseError::fail(format!("{e}: {text}")))?;
-            prop_assert!(value.is_object(), "{}", text);
+            match serde_json::from_str::<Value>(&text) {
+                Ok(value) => prop_assert!(value.is_object(), "{}", text),
+                // JSON sets no limit to numbers.
+                Err(e) if e.to_string().starts_with("number out of range") => {}
+                Err(e) => prop_assert!(false, "{}: {}", e, text),
+            }
         }
     }
 }
