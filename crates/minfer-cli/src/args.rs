@@ -150,7 +150,7 @@ pub struct LongArgs {
     #[arg(long, help_heading = "Long answers")]
     pub context_shift: bool,
     /// First tokens of the prompt that --context-shift keeps, rounded up to 32; -1: all of it.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_least(-1_i64), allow_negative_numbers = true, help_heading = "Long answers")]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_least(-1_i64), allow_negative_numbers = true, requires = "context_shift", help_heading = "Long answers")]
     pub keep: i64,
     /// Go on from this file, if it is there, and leave the conversation in it at the end. Without a prompt the
     /// last answer goes on.
@@ -168,7 +168,7 @@ pub struct LongArgs {
     #[arg(long, help_heading = "Long answers")]
     pub lookup: bool,
     /// Say at the end, on stderr, where the time went, by operator and layer.
-    #[arg(long, help_heading = "Long answers")]
+    #[arg(long)]
     pub profile: bool,
 }
 

@@ -12,7 +12,8 @@ use minfer::engine::{
 use minfer::sampling::SamplerParams;
 use proptest::prelude::*;
 
-const N_CTX: usize = 192;
+/// Not a whole number of pages.
+const N_CTX: usize = 190;
 
 /// One request of a random schedule.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ struct Plan {
     n_predict: usize,
     temperature: f32,
     seed: u64,
-    lookup: bool,
+    speculation: Speculation,
     no_cache: bool,
     shift: bool,
     priority: i32,
@@ -37,8 +38,13 @@ struct Plan {
 fn plan() -> impl Strategy<Value = Plan> {
     let prompt = (0..3usize, 1..150usize, 1..60usize);
     let sampling = (prop_oneof![Just(0.0f32), Just(0.9)], 0..1000u64);
+    let guesses = prop_oneof![
+        Just(Speculation::None),
+        Just(Speculation::Lookup),
+        Just(Speculation::Draft)
+    ];
     let flags = (
-        any::<bool>(),
+        guesses,
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.3),
     );
@@ -49,19 +55,21 @@ fn plan() -> impl Strategy<Value = Plan> {
         prop_oneof![4 => Just(1usize), 1 => 2..4usize],
     );
     (prompt, sampling, flags, schedule).prop_map(
-        |((text, prompt, n_predict), (temperature, seed), (lookup, no_cache, shift), s)| Plan {
-            text,
-            prompt,
-            n_predict,
-            temperature,
-            seed,
-            lookup,
-            no_cache,
-            shift,
-            priority: s.0,
-            wait: s.1,
-            drop_after: s.2,
-            choices: s.3,
+        |((text, prompt, n_predict), (temperature, seed), (speculation, no_cache, shift), s)| {
+            Plan {
+                text,
+                prompt,
+                n_predict,
+                temperature,
+                seed,
+                speculation,
+                no_cache,
+                shift,
+                priority: s.0,
+                wait: s.1,
+                drop_after: s.2,
+                choices: s.3,
+            }
         },
     )
 }
@@ -95,16 +103,12 @@ impl Plan {
     }
 
     fn request(&self, n_vocab: usize) -> Request {
-        let speculation = match self.lookup {
-            true => Speculation::Lookup,
-            false => Speculation::None,
-        };
         Request {
             priority: self.priority,
             no_cache: self.no_cache,
             ..Request::new(
                 self.prompt(n_vocab),
-                Task::Generate(self.task(0, speculation)),
+                Task::Generate(self.task(0, self.speculation)),
             )
         }
     }
@@ -235,6 +239,7 @@ fn check(model: &Arc<Model>, plans: &[Plan], options: &EngineOptions) -> Stats {
         &EngineOptions {
             n_seqs: 1,
             kv_memory: None,
+            draft: None,
             n_threads: Some(1),
             ..options.clone()
         },
@@ -274,6 +279,7 @@ fn until_idle(engine: &Engine) {
 fn kv_of_one(model: &Arc<Model>, options: &EngineOptions) -> u64 {
     let options = EngineOptions {
         kv_memory: Some(1),
+        draft: None,
         ..options.clone()
     };
     match Engine::new(model.clone(), options, &mut |_, _| {}) {
@@ -297,6 +303,7 @@ proptest! {
     ) {
         let model = tiny::model(tiny::NAMES[name]);
         let mut options = EngineOptions {
+            draft: Some(model.clone()),
             n_ctx: N_CTX,
             n_seqs,
             n_batch,
@@ -319,7 +326,10 @@ fn hits_preemptions_swaps_shifts_and_right_guesses_happen_and_change_nothing() {
         n_predict: 250,
         temperature: if at % 2 == 0 { 0.0 } else { 0.9 },
         seed: at as u64,
-        lookup: at % 2 == 0,
+        speculation: match at % 2 {
+            0 => Speculation::Lookup,
+            _ => Speculation::Draft,
+        },
         no_cache: false,
         shift: true,
         priority: at as i32 % 2,
@@ -341,6 +351,7 @@ fn hits_preemptions_swaps_shifts_and_right_guesses_happen_and_change_nothing() {
         ..plan(1)
     };
     let mut options = EngineOptions {
+        draft: Some(model.clone()),
         n_ctx: N_CTX,
         n_seqs: 4,
         n_batch: 32,

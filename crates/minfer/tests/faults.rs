@@ -155,7 +155,12 @@ impl Dice {
 }
 
 fn request(dice: &mut Dice, n_vocab: u64) -> Request {
-    let (start, n) = (dice.roll(3), 1 + dice.roll(60));
+    let context_shift = dice.roll(4) == 0;
+    // Some go beyond the context of 96.
+    let (start, n) = (
+        dice.roll(3),
+        1 + dice.roll(if context_shift { 95 } else { 60 }),
+    );
     let prompt = (0..n).map(|i| ((start + i * 7) % n_vocab) as u32).collect();
     let speculation = match dice.roll(3) {
         0 => Speculation::Lookup,
@@ -168,7 +173,7 @@ fn request(dice: &mut Dice, n_vocab: u64) -> Request {
         },
         n_predict: Some(1 + dice.roll(8) as usize),
         ignore_eos: true,
-        context_shift: dice.roll(4) == 0,
+        context_shift,
         speculation,
         ..Generate::default()
     };
@@ -357,12 +362,32 @@ fn a_failing_step_hurts_nobody_else() {
         ..EngineOptions::default()
     };
     let (engine, faults) = faulty(&model, options);
-    let ask = || Request::new(vec![1, 2, 3], Task::Generate(Generate::default()));
-    faults.fail.store(1, Ordering::Relaxed);
+    let ask_for = |n| {
+        let task = Generate {
+            n_predict: Some(n),
+            ignore_eos: true,
+            ..Generate::default()
+        };
+        Request::new(vec![1, 2, 3], Task::Generate(task))
+    };
+    let ask = || ask_for(3);
+    // So many runs that no other one of this test is a multiple of the failing one.
+    assert!(end(engine.submit(ask_for(20)).expect("served")).is_ok());
+    // The first step fails while another request waits.
+    let next = faults.runs.load(Ordering::Relaxed) + 1;
+    faults.fail.store(next, Ordering::Relaxed);
+    faults.allowed.store(next - 1, Ordering::Relaxed);
     let hit = engine.submit(ask()).expect("served");
+    let waits = engine.submit(ask()).expect("served");
+    let later = std::thread::spawn(move || end(waits));
+    faults.allowed.store(0, Ordering::Relaxed);
     let e = end(hit).expect_err("its first step fails");
     assert!(e.to_string().contains("injected failure"), "{e}");
     faults.fail.store(0, Ordering::Relaxed);
+    assert!(
+        later.join().expect("no panic").is_ok(),
+        "the other one is answered"
+    );
     assert!(end(engine.submit(ask()).expect("served")).is_ok());
     rest(&engine);
 }

@@ -19,7 +19,7 @@ fn options() -> EngineOptions {
 
 fn submit(engine: &Engine, measure: Measure) -> Result<(), Error> {
     let (prompt, task) = (Vec::new(), Task::Measure(measure));
-    engine.submit(Request { prompt, task }).map(drop)
+    engine.submit(Request::new(prompt, task)).map(drop)
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn a_dropped_stream_ends_a_measurement() {
         ..Measure::default()
     };
     let (prompt, task) = (Vec::new(), Task::Measure(endless));
-    let stream = engine.submit(Request { prompt, task }).unwrap();
-    assert!(matches!(stream.recv(), Ok(Event::Measured(_))));
+    let stream = engine.submit(Request::new(prompt, task)).unwrap();
+    assert!(matches!(stream.recv(), Some(Event::Measured(_))));
     drop(stream);
     assert_eq!(tiny::measure(&engine, Measure::default()).0.len(), 1);
 }

@@ -139,6 +139,32 @@ fn the_next_64_tokens_are_the_same() {
 }
 
 #[test]
+fn a_session_with_gaps_leaves_nothing_wrong_behind() {
+    // Windowed pages that are kept for a shift, none after them, then the window's.
+    let model = tiny::model("gemma3");
+    let engine = tiny::engine(&model, &options(KvType::F16));
+    let begin = Request::new(vec![7; 5], Task::Generate(task(110, 0.0, true)));
+    let begun = ask(&engine, begin).expect("served");
+    let session = through_a_file(&begun.session.expect("asked for"));
+    let fresh = tiny::engine(&model, &options(KvType::F16));
+    let on = Request {
+        session: Some(session.clone()),
+        ..Request::new(vec![3], Task::Generate(task(4, 0.0, false)))
+    };
+    ask(&fresh, on).expect("served");
+    // What it made known is right for a prompt that ends anywhere in it.
+    for n in [20, 40, 70, 100, 110] {
+        let prompt = session.tokens()[..n].to_vec();
+        let cached = Request::new(prompt, Task::Generate(task(5, 0.0, false)));
+        let mut alone = cached.clone();
+        alone.no_cache = true;
+        let (cached, alone) = (ask(&fresh, cached), ask(&engine, alone));
+        let (cached, alone) = (cached.expect("served"), alone.expect("served"));
+        assert_eq!((cached.ids, cached.bits), (alone.ids, alone.bits), "{n}");
+    }
+}
+
+#[test]
 fn a_session_goes_on_with_more_words() {
     let model = tiny::model("llama");
     let engine = tiny::engine(&model, &options(KvType::F16));

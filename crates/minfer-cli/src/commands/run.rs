@@ -24,6 +24,9 @@ pub fn run(a: RunArgs) -> Outcome {
     let text = prompt_text(&a, session.is_some())?;
     let started = Instant::now(); // a download is no part of loading
     let model = Model::open(&path)?;
+    if let Some(session) = &session {
+        session.belongs_to(&model)?;
+    }
     let params = sampling::params(&a.sampling, &model)?;
     let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
     let (prompt, notice) = match &session {
@@ -31,7 +34,12 @@ pub fn run(a: RunArgs) -> Outcome {
         Some(session) => (turn_ids(&a, &model, session, &text)?, None),
     };
     let held = session.as_ref().map_or(0, |s| s.positions());
-    let n_ctx = models::n_ctx(&a.engine, &model, held + prompt.len(), n_predict)?;
+    let mut long = held + prompt.len();
+    if session.is_some() && a.long.context_shift {
+        // What does not fit any more is shifted out.
+        long = long.min(a.engine.n_ctx.unwrap_or(model.hparams().n_ctx_train));
+    }
+    let n_ctx = models::n_ctx(&a.engine, &model, long, n_predict)?;
     let options = EngineOptions {
         draft: a.long.draft.as_deref().map(models::open).transpose()?,
         profile: a.long.profile,
@@ -45,7 +53,7 @@ pub fn run(a: RunArgs) -> Outcome {
     }
     let mut request = Request::new(
         prompt.clone(),
-        Task::Generate(task(&a, params, prompt.len())?),
+        Task::Generate(task(&a, params, held + prompt.len())?),
     );
     request.session = session;
     let answer = listen(engine.submit(request)?, !a.json)?;
@@ -100,13 +108,13 @@ fn turn_ids(
     session: &Session,
     text: &str,
 ) -> Result<Vec<u32>, Failure> {
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
     if a.system.is_some() {
         return Err(Failure::Usage(
             "--system: the conversation of the session has begun already".into(),
         ));
+    }
+    if text.is_empty() {
+        return Ok(Vec::new());
     }
     if a.no_template {
         let options = EncodeOptions {
@@ -253,8 +261,8 @@ fn note_timings(done: &Done, load: Duration) {
     note(format_args!(
         "\nload {:.0} ms | prefill {} tokens, {:.1}/s | generated {} tokens, {:.1}/s{guessed} | total {:.1}/s | {}",
         ms(load),
-        t.prompt_n,
-        rate(t.prompt_n, t.prompt),
+        t.prompt_n - t.cached_n,
+        rate(t.prompt_n - t.cached_n, t.prompt),
         t.predicted_n,
         rate(t.predicted_n, t.predicted),
         rate(t.prompt_n + t.predicted_n, total),

@@ -105,7 +105,7 @@ fn dropping_the_stream_cancels_the_request() {
         assert!(matches!(first, Event::Prompt { done: 1, total: 1 }));
     }
     // The engine is free again, with all its pages.
-    let all: Vec<Event> = ask(Task::Generate(endless)).into_iter().collect();
+    let all: Vec<Event> = ask(Task::Generate(endless)).collect();
     let Some(Event::Done(done)) = all.last() else {
         panic!("{all:?}");
     };

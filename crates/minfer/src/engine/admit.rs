@@ -6,8 +6,8 @@ use super::core::Core;
 use super::sequence::Sequence;
 use super::session::Content;
 use crate::Error;
-use crate::graph::{LayerKind, PAGE};
-use crate::kv::{PageCopy, SeqPages};
+use crate::graph::PAGE;
+use crate::kv::PageCopy;
 
 impl Core {
     /// Gives places to waiting sequences, the first first, as long as there are places and pages. One whose
@@ -24,9 +24,10 @@ impl Core {
                 return;
             }
             let mut seq = self.waiting.remove(i);
+            // Before anything can go wrong: what is lost by a panic waits no longer either.
+            self.settle(&mut seq);
             match self.place(&mut seq) {
                 Ok(true) => {
-                    self.settle(&mut seq);
                     Core::enqueue(&mut self.running, seq);
                 }
                 Ok(false) => {
@@ -40,7 +41,6 @@ impl Core {
                     }
                 }
                 Err(e) => {
-                    self.settle(&mut seq);
                     self.fail(&seq, e);
                     let pages = std::mem::take(&mut seq.pages);
                     self.kv.release(pages, &[], 0);
@@ -55,6 +55,7 @@ impl Core {
         if limit == 0 || seq.content.is_some() {
             return false;
         }
+        let held = self.kv.held(&seq.tokens, limit);
         self.running.iter().any(|other| {
             let done = other.n_past;
             if done >= other.prompt_n || other.dropped > 0 {
@@ -66,7 +67,7 @@ impl Core {
                 .zip(&seq.tokens[..limit])
                 .take_while(|(a, b)| a == b);
             let common = common.count();
-            common >= PAGE && common > done
+            common >= PAGE && common > done && common > held && other.priority >= seq.priority
         })
     }
 
@@ -88,39 +89,27 @@ impl Core {
             return self.bring_back(seq, &content);
         }
         let limit = seq.cache_limit();
-        let found = self.kv.attach(&seq.tokens, limit, seq.keep_pages());
-        self.copy(&found.copies)?;
-        seq.pages = found.pages;
         // Begin only with a chance to get through the prompt: others' tokens would have to be computed again.
         let want = (seq.tokens.len() + 1).min(self.n_ctx);
-        if !self.running.is_empty() && !self.has_room(&seq.pages, want) {
-            let pages = std::mem::take(&mut seq.pages);
-            self.kv.release(pages, &seq.tokens, found.positions);
+        if !self.running.is_empty() && !self.kv.fits(&seq.tokens, limit, want) {
             return Ok(false);
         }
+        let found = self.kv.attach(&seq.tokens, limit, seq.keep_pages());
+        seq.pages = found.pages;
+        self.copy(&found.copies)?;
         self.stats.cached_tokens += found.positions as u64;
         seq.start(found.positions);
         Ok(true)
     }
 
-    /// Whether pages for so many positions can be had without taking anybody's.
-    fn has_room(&self, pages: &SeqPages, positions: usize) -> bool {
-        let use_of = self.kv.usage(LayerKind::Full);
-        let have = pages.positions() / PAGE;
-        positions.div_ceil(PAGE).saturating_sub(have) <= use_of.free + use_of.idle
-    }
-
     /// Writes saved content into new pages.
     fn bring_back(&mut self, seq: &mut Sequence, content: &Arc<Content>) -> Result<bool, Error> {
-        let mut pages = SeqPages::for_content(content.unseen, content.dropped > 0);
-        if let Err(e) = self.kv.reserve(&mut pages, content.n_past) {
-            self.kv.release(pages, &[], 0);
-            return match self.running.is_empty() {
-                true => Err(e.into()),
-                false => Ok(false),
-            };
-        }
-        seq.pages = pages;
+        let (n_past, shifted) = (content.n_past, content.dropped > 0);
+        seq.pages = match self.kv.restore(n_past, &content.windowed_at, shifted) {
+            Ok(pages) => pages,
+            Err(e) if self.running.is_empty() => return Err(e.into()),
+            Err(_) => return Ok(false),
+        };
         self.write_content(&seq.pages, content)?;
         (seq.dropped, seq.content) = (content.dropped, None);
         // Saved before a token was chosen: the last one's row is computed once more, to the same bits.

@@ -37,6 +37,8 @@ pub(super) struct Core {
     pub(super) lanes: Vec<Lane>,
     /// Measurements that wait until nothing runs.
     measures: Vec<(Measure, Events)>,
+    /// Who listens to the one that runs.
+    measuring: Option<Events>,
     pub(super) n_ctx: usize,
     pub(super) n_batch: usize,
     pub(super) n_seqs: usize,
@@ -61,17 +63,19 @@ impl Core {
     /// Loads the weights into the backends. `progress` gets bytes done and bytes in all.
     ///
     /// # Errors
-    /// Options that can't be; memory that does not suffice, with the numbers, before anything is loaded.
+    /// Options that can't be; memory that does not suffice, with the numbers, before anything is loaded. `beside`: bytes of
+    /// a draft model.
     pub fn new(
         model: Arc<Model>,
         options: &EngineOptions,
         backends: Vec<Box<dyn Backend>>,
         (published, profile): Shared,
+        beside: u64,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Core, Error> {
         options.check(&model)?;
         let room = Room::of(&model, options)?;
-        memory::check(&model, options, &room)?;
+        memory::check(&model, options, &room, beside)?;
         let scheduler_options = SchedulerOptions {
             check_rebuilds: options.check_rebuilds,
             ..SchedulerOptions::default()
@@ -89,6 +93,7 @@ impl Core {
             running: Vec::new(),
             lanes: Vec::new(),
             measures: Vec::new(),
+            measuring: None,
             n_ctx: options.n_ctx,
             n_batch: options.n_batch,
             n_seqs: options.n_seqs,
@@ -175,7 +180,12 @@ impl Core {
             if self.running.is_empty() && !self.measures.is_empty() {
                 let (measure, events) = self.measures.remove(0);
                 self.settled += 1;
-                self.measure(&measure, &events);
+                if !events.is_closed() {
+                    self.measuring = Some(events.clone());
+                    self.measure(&measure, &events);
+                    self.measuring = None;
+                    self.stats.finished += 1;
+                }
                 return;
             }
             if self.measures.is_empty() {
@@ -202,9 +212,10 @@ impl Core {
         let mut i = 0;
         while i < self.running.len() {
             if self.running[i].is_cancelled() {
-                let seq = self.running.remove(i);
+                let mut seq = self.running.remove(i);
                 self.stats.cancelled += 1;
-                self.kv.release(seq.pages, &seq.tokens, seq.n_past);
+                let pages = std::mem::take(&mut seq.pages);
+                self.kv.release(pages, &seq.tokens, seq.n_past);
             } else {
                 i += 1;
             }
@@ -224,6 +235,11 @@ impl Core {
     /// After a panic: the sequences of the step fail. What the pages hold is uncertain, so all others begin
     /// anew, but for those that can't.
     fn recover(&mut self, message: String) {
+        if let Some(events) = self.measuring.take() {
+            let message = message.clone();
+            self.stats.failed += 1;
+            events.send(Event::Error(EngineError::Panicked { message }.into()));
+        }
         self.lanes.clear();
         self.kv.reset();
         if let Some(drafter) = &mut self.drafter {
@@ -244,7 +260,7 @@ impl Core {
     /// The end of a sequence, with a failure. Its pages are the caller's.
     pub(super) fn fail(&mut self, seq: &Sequence, error: Error) {
         self.stats.failed += 1;
-        seq.say(Event::Error(error));
+        seq.fail(error);
     }
 
     /// Brings the numbers that others see up to date.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::EngineError;
 use super::batch::Batch;
 use super::core::Core;
-use super::memory::Room;
+use super::memory::{self, Room};
 use super::model::Model;
 use super::options::EngineOptions;
 use crate::Error;
@@ -18,6 +18,9 @@ use crate::graph::{
 };
 use crate::kv::{KvCache, SeqPages};
 use crate::sampling::Sampler;
+
+/// Tokens of a text that are read in a step before guesses are made of it.
+const READ: usize = 64;
 
 /// The draft model at work, beside the engine's own.
 pub(super) struct Drafter {
@@ -78,6 +81,25 @@ pub(super) fn check_vocabulary(model: &Model, draft: &Model) -> Result<(), Engin
     }
 }
 
+/// Bytes that a draft model takes: weights and KV.
+///
+/// # Errors
+/// Formats of K and V that its heads do not fit; KV memory that does not hold one of its contexts.
+pub(super) fn bytes(model: &Model, options: &EngineOptions) -> Result<u64, EngineError> {
+    let options = own_options(model, options);
+    options.check_formats(model)?;
+    let room = Room::of(model, &options)?;
+    Ok(memory::weight_bytes(model, &options).saturating_add(room.bytes))
+}
+
+/// The engine's options, with a context that the draft model can have.
+fn own_options(model: &Model, options: &EngineOptions) -> EngineOptions {
+    EngineOptions {
+        n_ctx: options.n_ctx.min(model.hparams().n_ctx_train),
+        ..options.clone()
+    }
+}
+
 impl Drafter {
     /// Loads its weights.
     ///
@@ -89,11 +111,7 @@ impl Drafter {
         backends: Vec<Box<dyn Backend>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Drafter, Error> {
-        let options = EngineOptions {
-            n_ctx: options.n_ctx.min(model.hparams().n_ctx_train),
-            ..options.clone()
-        };
-        options.check_formats(&model)?;
+        let options = own_options(&model, options);
         let room = Room::of(&model, &options)?;
         let mut scheduler = Scheduler::new(backends, SchedulerOptions::default());
         scheduler.load_weights(model.weights(), &mut |done, all| {
@@ -134,15 +152,26 @@ impl Drafter {
         self.kv.reset();
     }
 
-    /// Guesses for all at once: first what it has not read yet, then token by token.
+    /// Guesses for all at once, token by token. Who has a long text to read first reads a part of it, and guesses
+    /// in a later step: others wait for this one.
     fn guess(&mut self, wanted: &mut Vec<Wanted>) -> Result<(), Error> {
         wanted.retain(|w| w.tokens.len() + w.n <= self.n_ctx);
         for w in wanted.iter() {
             self.follow(w)?;
         }
+        let lags = |w: &Wanted| {
+            let fed = self.seqs.get(&w.arrival).map_or(0, |s| s.fed.len());
+            w.tokens.len() - fed > READ
+        };
+        let (mut late, ready): (Vec<Wanted>, Vec<Wanted>) = wanted.drain(..).partition(lags);
+        *wanted = ready;
+        if !late.is_empty() {
+            self.fill(&mut late, READ)?;
+            self.forward(0)?;
+        }
         loop {
-            let asked = self.fill(wanted)?;
-            if asked.is_empty() {
+            let asked = self.fill(wanted, usize::MAX)?;
+            if self.batch.is_empty() {
                 return Ok(());
             }
             self.forward(asked.len())?;
@@ -183,26 +212,29 @@ impl Drafter {
         Ok(())
     }
 
-    /// Fills the batch with what comes next of every sequence; returns who is asked for a token, in order.
-    fn fill(&mut self, wanted: &[Wanted]) -> Result<Vec<usize>, Error> {
+    /// Fills the batch with what comes next of every sequence, at most `most` rows or a batch; returns who is asked for
+    /// a token, in order. Who finds no page makes no guess.
+    fn fill(&mut self, wanted: &mut [Wanted], most: usize) -> Result<Vec<usize>, Error> {
         self.batch.clear();
-        let (mut asked, mut room) = (Vec::new(), self.n_batch.max(wanted.len()));
-        let mut left = wanted.len();
-        for (at, w) in wanted.iter().enumerate() {
-            left -= 1;
+        let (mut asked, mut room) = (Vec::new(), self.n_batch.max(wanted.len()).min(most));
+        for (at, w) in wanted.iter_mut().enumerate() {
             let Some(seq) = self.seqs.get_mut(&w.arrival).filter(|_| w.guesses < w.n) else {
                 continue;
             };
             let first = seq.fed.len();
-            let rows = (w.tokens.len() - first).min(room - left);
+            let rows = (w.tokens.len() - first).min(room);
+            let end = first + rows;
             if rows == 0 {
                 continue;
             }
+            if self.kv.reserve(&mut seq.pages, end).is_err() {
+                w.n = w.guesses;
+                continue;
+            }
             room -= rows;
-            let end = first + rows;
-            self.kv.reserve(&mut seq.pages, end)?;
             let ids = &w.tokens[first..end];
-            let outs = usize::from(end == w.tokens.len());
+            // Of a text that is only read, nothing is asked.
+            let outs = usize::from(end == w.tokens.len() && most == usize::MAX);
             self.batch
                 .push(ids.iter().copied(), first, outs, &seq.pages);
             seq.fed.extend_from_slice(ids);
@@ -210,15 +242,13 @@ impl Drafter {
                 asked.push(at);
             }
         }
-        // Nobody is asked while prompts are read: pass after pass until somebody is.
-        if asked.is_empty() && !self.batch.is_empty() {
-            self.forward(0)?;
-            return self.fill(wanted);
-        }
         Ok(asked)
     }
 
     fn forward(&mut self, out: usize) -> Result<(), Error> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
         let inputs = self.batch.inputs();
         let params = GraphParams {
             n_tokens: capacity_class(inputs.counts().tokens),
@@ -248,15 +278,21 @@ impl Drafter {
 
 impl Core {
     /// Lets the draft model guess: `(running sequence, tokens)`, at most `room` tokens in all. A failure costs the
-    /// guesses, and is told once.
+    /// guesses, and is told. A sequence that was shifted, or is longer than the draft model's context, goes on without.
     pub(super) fn draft(&mut self, drafts: &[(usize, usize)], mut room: usize) {
-        let Some(mut drafter) = self.drafter.take() else {
+        let Core {
+            drafter: Some(drafter),
+            running,
+            stats,
+            ..
+        } = self
+        else {
             return;
         };
         let clock = std::time::Instant::now();
         let mut wanted = Vec::new();
         for &(i, n) in drafts {
-            let s = &self.running[i];
+            let s = &running[i];
             let n = n.min(room);
             if let Some(answer) = s.answer().filter(|_| n > 0 && s.dropped == 0) {
                 room -= n;
@@ -269,12 +305,12 @@ impl Core {
                 });
             }
         }
-        drafter.keep(|arrival| self.running.iter().any(|s| s.arrival == arrival));
+        drafter.keep(|arrival| running.iter().any(|s| s.arrival == arrival));
         match drafter.guess(&mut wanted) {
             Ok(()) => {
                 drafter.tidy(&wanted);
                 for w in wanted {
-                    let s = self.running.iter_mut().find(|s| s.arrival == w.arrival);
+                    let s = running.iter_mut().find(|s| s.arrival == w.arrival);
                     if let Some(s) = s {
                         s.guesses = w.tokens[w.tokens.len() - w.guesses..].to_vec();
                     }
@@ -285,7 +321,6 @@ impl Core {
                 drafter.reset();
             }
         }
-        self.stats.draft += clock.elapsed();
-        self.drafter = Some(drafter);
+        stats.draft += clock.elapsed();
     }
 }

@@ -24,7 +24,7 @@ use crate::sampling::{Constraint, ConstraintSpec, Constraints};
 
 enum Job {
     Sequence(Box<Sequence>),
-    Measure(Measure, Events),
+    Measure(Box<Measure>, Events),
 }
 
 /// A model at work. Cheap to share behind an `Arc`. Dropping it waits for the requests that it has accepted and whose
@@ -66,12 +66,14 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, Error> {
         let stats = Arc::new(Mutex::new(Stats::default()));
+        let mut beside = 0;
         if let Some(draft) = &options.draft {
             draft::check_vocabulary(&model, draft)?;
+            beside = draft::bytes(draft, &options)?;
         }
         let profile = options.profile.then(Arc::default);
         let shared = (stats.clone(), profile.clone());
-        let mut core = Core::new(model.clone(), &options, backends, shared, progress)?;
+        let mut core = Core::new(model.clone(), &options, backends, shared, beside, progress)?;
         if let Some(draft) = options.draft.clone() {
             let drafter = Drafter::new(draft, &options, create(&options)?, progress)?;
             core.drafter = Some(drafter);
@@ -137,6 +139,7 @@ impl Engine {
     /// As [`Engine::submit`]; all or none are accepted.
     pub fn submit_choices(&self, request: Request, n: usize) -> Result<Vec<EventStream>, Error> {
         self.check(&request)?;
+        within("the number of answers", n, self.options.queue)?;
         let (mut jobs, mut streams) = (Vec::with_capacity(n), Vec::with_capacity(n));
         for choice in 0..n as u32 {
             let (events, listener) = stream();
@@ -155,7 +158,7 @@ impl Engine {
         let mut tokens = session.map_or(Vec::new(), |s| s.tokens().to_vec());
         tokens.extend_from_slice(&request.prompt);
         let want = match &request.task {
-            Task::Measure(m) => return Ok(Job::Measure(m.clone(), events)),
+            Task::Measure(m) => return Ok(Job::Measure(Box::new(m.clone()), events)),
             Task::Logits { all } => Want::Logits { all: *all },
             Task::Embed(e) => {
                 let pooling = match e.pooling {
@@ -246,7 +249,9 @@ impl Engine {
         if prompt == 0 {
             return Err(EngineError::EmptyPrompt.into());
         }
-        if prompt > n_ctx {
+        // A session may be full, and shift.
+        let shifts = held > 0 && matches!(&request.task, Task::Generate(g) if g.context_shift);
+        if prompt > n_ctx && !shifts {
             let limit = h.n_ctx_train;
             return Err(EngineError::PromptTooLong {
                 prompt,
@@ -335,7 +340,7 @@ fn serve(mut core: Core, queue: &Queue<Job>) {
         for job in jobs.drain(..) {
             match job {
                 Job::Sequence(seq) => core.accept(*seq),
-                Job::Measure(measure, events) => core.accept_measure(measure, events),
+                Job::Measure(measure, events) => core.accept_measure(*measure, events),
             }
         }
         queue.settled(core.turn());

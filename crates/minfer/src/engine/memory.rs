@@ -121,7 +121,14 @@ fn small_graph(model: &Model, type_k: KvType, type_v: KvType) -> Graph {
     })
 }
 
-/// Refuses KV that, with the packed weights, is more than all memory this process may ever have.
+/// Bytes that a model's weights take in memory.
+pub(super) fn weight_bytes(model: &Model, options: &EngineOptions) -> u64 {
+    let packed = |w: &crate::graph::Weight| options.pack && w.usage != WeightUse::Table;
+    let weights = model.weights().iter().filter(|(_, w)| packed(w));
+    weights.map(|(_, w)| w.data.bytes().len() as u64).sum()
+}
+
+/// Refuses KV that, with the packed weights and the bytes of a draft model `beside`, is more than all memory this process may ever have.
 ///
 /// # Errors
 /// [`EngineError::Memory`] with the numbers. Where the system does not tell, nothing is refused.
@@ -129,17 +136,9 @@ pub(super) fn check(
     model: &Model,
     options: &EngineOptions,
     room: &Room,
+    beside: u64,
 ) -> Result<(), EngineError> {
-    let weights: u64 = match options.pack {
-        true => {
-            let packed = model
-                .weights()
-                .iter()
-                .filter(|(_, w)| w.usage != WeightUse::Table);
-            packed.map(|(_, w)| w.data.bytes().len() as u64).sum()
-        }
-        false => 0,
-    };
+    let weights = weight_bytes(model, options).saturating_add(beside);
     match limit() {
         Some(limit) if weights.saturating_add(room.bytes) > limit => Err(EngineError::Memory {
             weights,

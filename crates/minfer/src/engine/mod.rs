@@ -171,6 +171,9 @@ pub enum EngineError {
         /// Its value.
         value: String,
     },
+    /// A defect of minfer, or the engine is gone: nothing more will be said.
+    #[error("the request was lost before its end")]
+    Lost,
     /// A step in which this request had a part has failed.
     #[error("the step failed: {message}")]
     Step {

@@ -77,11 +77,14 @@ impl Model {
         &self.weights
     }
 
-    /// Tells this file's weights from others': SHA-256, in hex, of the architecture, every tensor's name, type and
+    /// Tells this file's weights from others': SHA-256, in hex, of the metadata, every tensor's name, type and
     /// dimensions, and the first and last 4 KiB of its data.
     pub fn fingerprint(&self) -> &str {
         self.fingerprint.get_or_init(|| {
             let mut sum = Sha256::new();
+            for (key, value) in self.metadata().iter() {
+                sum.update(format!("{key} {value:?}\n"));
+            }
             for (_, w) in self.weights.iter() {
                 let data = w.data.bytes();
                 let ends = data.len().min(4096);

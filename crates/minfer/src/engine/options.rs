@@ -16,7 +16,7 @@ pub struct EngineOptions {
     /// Sequences that are worked on at once; others wait. Each may have up to `n_ctx` positions.
     pub n_seqs: usize,
     /// Bytes for KV, shared by all sequences; at least what one of `n_ctx` positions needs. `None`: `n_ctx`
-    /// positions for each.
+    /// positions for each. A draft model may have as much again.
     pub kv_memory: Option<u64>,
     /// Windowed layers have as many pages as full ones: a [`super::Measure`] keeps all of its sequences' pages.
     pub whole_windows: bool,

@@ -61,10 +61,13 @@ impl Core {
         }
         // A prompt never stands still, even if all rows were taken.
         let left = self.n_batch.saturating_sub(rows).max(1);
-        let left = self.pace.prompt_rows(rows, left);
+        // Who decodes waits for a pass of another kind, too.
+        let decoders = self.running.iter().filter(|s| s.decodes()).count();
+        let left = self.pace.prompt_rows(rows.max(decoders), left);
         let prompts = of_kind().filter(|(_, s)| !s.decodes());
-        let pending: Vec<(usize, i32, usize)> =
-            prompts.map(|(i, s)| (i, s.priority, s.pending())).collect();
+        let pending: Vec<(usize, i32, usize)> = prompts
+            .map(|(i, s)| (i, s.priority, s.pending().min(self.n_ctx - s.n_past)))
+            .collect();
         let parts = divide(&pending, left);
         let width = match kind {
             GraphKind::Embeddings => self.model.hparams().n_embd,
@@ -153,9 +156,17 @@ fn divide(pending: &[(usize, i32, usize)], mut left: usize) -> Vec<(usize, usize
     let mut parts = Vec::with_capacity(order.len());
     for (at, &(i, priority, wanted)) in order.iter().enumerate() {
         let equals = order[at..].iter().take_while(|p| p.1 == priority).count();
-        let part = wanted.min(left.div_ceil(equals));
+        let part = wanted.min(left / equals);
         left -= part;
         parts.push((i, part));
+    }
+    // What does not divide goes to the oldest: the shortest would let the others wait for ever.
+    let mut oldest: Vec<usize> = (0..parts.len()).collect();
+    oldest.sort_by_key(|&at| (std::cmp::Reverse(order[at].1), order[at].0));
+    for at in oldest {
+        let more = left.min(order[at].2 - parts[at].1);
+        parts[at].1 += more;
+        left -= more;
     }
     parts
 }

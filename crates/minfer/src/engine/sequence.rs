@@ -1,7 +1,9 @@
 //! One request under way: its tokens, its pages, what it wants and what it has said.
 
+use std::cell::Cell;
 use std::time::Instant;
 
+use super::EngineError;
 use super::answer::Answer;
 use super::embed::Pool;
 use super::events::Events;
@@ -56,6 +58,8 @@ pub(super) struct Sequence {
     /// Prompt rows before this one have been told of.
     told: usize,
     events: Events,
+    /// It was told how it ended.
+    ended: Cell<bool>,
     submitted: Instant,
     started: Option<Instant>,
     prompt_done: Option<Instant>,
@@ -90,6 +94,7 @@ impl Sequence {
             cached_n: 0,
             told: 0,
             events,
+            ended: Cell::new(false),
             submitted: Instant::now(),
             started: None,
             prompt_done: None,
@@ -284,6 +289,12 @@ impl Sequence {
         })
     }
 
+    /// Says why it could not go on.
+    pub fn fail(&self, error: Error) {
+        self.ended.set(true);
+        self.say(Event::Error(error));
+    }
+
     /// Says how it ended.
     pub fn finish(&self, reason: FinishReason, text: String) {
         let now = Instant::now();
@@ -300,11 +311,21 @@ impl Sequence {
             drafted_n: answer.map_or(0, |a| a.drafted),
             accepted_n: answer.map_or(0, |a| a.accepted),
         };
+        self.ended.set(true);
         self.say(Event::Done(Done {
             reason,
             text,
             timings,
         }));
+    }
+}
+
+/// However a sequence is lost, its stream hears of an end.
+impl Drop for Sequence {
+    fn drop(&mut self) {
+        if !self.ended.get() {
+            self.say(Event::Error(EngineError::Lost.into()));
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::answer::Answer;
 use super::core::Core;
+use super::model::Model;
 use super::sequence::{Sequence, Want};
 use crate::Error;
 use crate::graph::{LayerKind, PAGE};
@@ -66,8 +67,8 @@ pub(super) struct Content {
     /// Tokens that were dropped by shifts.
     pub dropped: usize,
     full: Vec<u8>,
-    /// First windowed pages that are not in it.
-    pub unseen: usize,
+    /// Which pages of windowed layers are in it: places in the sequence, in order.
+    pub windowed_at: Vec<u32>,
     windowed: Vec<u8>,
 }
 
@@ -86,11 +87,44 @@ struct Head {
     type_v: String,
     n_past: usize,
     dropped: usize,
-    unseen: usize,
+    windowed_at: Vec<u32>,
     tokens: Vec<u32>,
     sampler: SamplerState,
     /// A constraint that the answer has not fulfilled yet, and the token it began with.
     constraint: Option<(ConstraintSpec, usize)>,
+}
+
+impl Head {
+    /// Whether its numbers can be those of a sequence.
+    fn is_sound(&self) -> bool {
+        let known = self.n_past.checked_add(self.dropped);
+        let pages = self.n_past.div_ceil(PAGE) as u64;
+        self.n_past > 0
+            && self.dropped % PAGE == 0
+            && known.is_some_and(|known| known <= self.tokens.len())
+            && self.windowed_at.is_sorted_by(|a, b| a < b)
+            && self.windowed_at.iter().all(|at| u64::from(*at) < pages)
+    }
+}
+
+/// What to do with the session of another model.
+const OTHER_FILE: &str = "it belongs to another file";
+
+fn same(
+    what: &'static str,
+    theirs: &str,
+    ours: &str,
+    way_out: &'static str,
+) -> Result<(), SessionError> {
+    match theirs == ours {
+        true => Ok(()),
+        false => Err(SessionError::Other {
+            what,
+            theirs: theirs.to_owned(),
+            ours: ours.to_owned(),
+            way_out,
+        }),
+    }
 }
 
 impl Session {
@@ -188,11 +222,14 @@ impl Session {
             return Err("its checksum is wrong: the file is damaged".into());
         }
         let head: Head = serde_json::from_slice(parts[0]).map_err(|e| e.to_string())?;
+        if !head.is_sound() {
+            return Err("its numbers contradict each other".into());
+        }
         let content = Content {
             n_past: head.n_past,
             dropped: head.dropped,
             full: parts[1].to_vec(),
-            unseen: head.unseen,
+            windowed_at: head.windowed_at.clone(),
             windowed: parts[2].to_vec(),
         };
         Ok(Session {
@@ -201,53 +238,46 @@ impl Session {
         })
     }
 
+    /// Whether it was made by this model.
+    ///
+    /// # Errors
+    /// [`SessionError::Other`] if not.
+    pub fn belongs_to(&self, model: &Model) -> Result<(), SessionError> {
+        same("model", &self.head.model, model.fingerprint(), OTHER_FILE)
+    }
+
     /// Whether an engine can go on with it.
     ///
     /// # Errors
     /// [`SessionError::Other`] naming what differs.
     pub(super) fn check(&self, fits: &Fits<'_>) -> Result<(), SessionError> {
         let h = &self.head;
-        let same = |what, theirs: &str, ours: &str, way_out| match theirs == ours {
-            true => Ok(()),
-            false => Err(SessionError::Other {
-                what,
-                theirs: theirs.to_owned(),
-                ours: ours.to_owned(),
-                way_out,
-            }),
-        };
-        let other_file = "it belongs to another file";
-        same("model", &h.model, fits.model, other_file)?;
+        same("model", &h.model, fits.model, OTHER_FILE)?;
         let type_k = "use --cache-type-k as it was";
         same("format of keys", &h.type_k, fits.type_k, type_k)?;
         let type_v = "use --cache-type-v as it was";
         same("format of values", &h.type_v, fits.type_v, type_v)?;
-        let pages = h.n_past.div_ceil(PAGE);
-        let windowed = match fits.windowed_page {
-            0 => 0,
-            size => pages.saturating_sub(h.unseen) * size,
-        };
-        let sizes = format!("{} + {}", pages * fits.full_page, windowed);
-        let have = format!(
-            "{} + {}",
-            self.content.full.len(),
-            self.content.windowed.len()
-        );
-        same("size in bytes", &have, &sizes, other_file)?;
-        let sound = h.n_past > 0
-            && h.dropped % PAGE == 0
-            && h.n_past + h.dropped <= h.tokens.len()
-            && h.unseen <= pages
-            && h.tokens.iter().all(|t| (*t as usize) < fits.n_vocab);
-        let state = if sound { "sound" } else { "not" };
-        same("content", state, "sound", other_file)?;
-        match h.n_past + 1 > fits.n_ctx {
-            true => Err(SessionError::Other {
-                what: "length",
-                theirs: h.n_past.to_string(),
-                ours: fits.n_ctx.to_string(),
-                way_out: "raise --n-ctx",
-            }),
+        let sizes = [
+            h.n_past.div_ceil(PAGE) * fits.full_page,
+            h.windowed_at.len() * fits.windowed_page,
+        ];
+        let have = [self.content.full.len(), self.content.windowed.len()];
+        same(
+            "size in bytes",
+            &format!("{have:?}"),
+            &format!("{sizes:?}"),
+            OTHER_FILE,
+        )?;
+        if let Some(token) = h.tokens.iter().find(|t| **t as usize >= fits.n_vocab) {
+            same("token", &token.to_string(), "in the vocabulary", OTHER_FILE)?;
+        }
+        match h.n_past > fits.n_ctx {
+            true => same(
+                "length",
+                &h.n_past.to_string(),
+                &fits.n_ctx.to_string(),
+                "raise --n-ctx",
+            ),
             false => Ok(()),
         }
     }
@@ -288,7 +318,7 @@ impl Core {
             type_v: self.context.type_v.name().to_owned(),
             n_past: seq.n_past,
             dropped: seq.dropped,
-            unseen: content.unseen,
+            windowed_at: content.windowed_at.clone(),
             tokens: seq.tokens.clone(),
             sampler: answer.sampler.state(),
             constraint: answer.open_constraint(),
@@ -316,19 +346,13 @@ impl Core {
             self.scheduler
                 .kv_read(LayerKind::Full, page, &mut content.full)?;
         }
-        let windowed: Vec<_> = pages
-            .pages(LayerKind::Windowed)
-            .into_iter()
-            .take(n)
-            .collect();
-        // What a shift keeps may lie before a gap: the gap is then filled with what will not be seen.
-        content.unseen = windowed.iter().take_while(|p| p.is_none()).count();
-        for page in windowed.into_iter().skip(content.unseen) {
-            self.scheduler.kv_read(
-                LayerKind::Windowed,
-                page.unwrap_or(0),
-                &mut content.windowed,
-            )?;
+        let windowed = pages.pages(LayerKind::Windowed).into_iter().take(n);
+        for (at, page) in windowed.enumerate() {
+            if let Some(page) = page {
+                content.windowed_at.push(at as u32);
+                self.scheduler
+                    .kv_read(LayerKind::Windowed, page, &mut content.windowed)?;
+            }
         }
         Ok(content)
     }

@@ -129,7 +129,11 @@ impl Core {
                 self.stats.finished += 1;
                 seq.finish(reason, text);
             }
-            Err(e) => self.fail(&seq, e),
+            Err(e) => {
+                // What a failed sequence has computed last is not to be believed by others.
+                self.fail(&seq, e);
+                seq.n_past = 0;
+            }
         }
         let pages = std::mem::take(&mut seq.pages);
         self.kv.release(pages, &seq.tokens, seq.n_past);

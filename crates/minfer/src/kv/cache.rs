@@ -50,15 +50,6 @@ pub struct SeqPages {
 }
 
 impl SeqPages {
-    /// Pages for a sequence whose content comes from elsewhere, its first `unseen` windowed pages not among it.
-    pub fn for_content(unseen: usize, shifted: bool) -> SeqPages {
-        SeqPages {
-            windowed: vec![None; unseen],
-            shifted,
-            ..SeqPages::default()
-        }
-    }
-
     /// Its pages for one kind of layer, in order; `None` where there is nothing any more.
     pub fn pages(&self, kind: LayerKind) -> Vec<Option<u32>> {
         match kind {
@@ -67,12 +58,13 @@ impl SeqPages {
         }
     }
 
-    /// Appends its line of the page table for one kind of layer; what can't be seen is page 0.
+    /// Appends its line of the page table for one kind of layer; where there is nothing any more, -1: a pass that
+    /// would look there is refused.
     pub fn write_line(&self, kind: LayerKind, line: &mut Vec<i32>) {
         match kind {
             LayerKind::Full => line.extend(self.full.iter().map(|p| *p as i32)),
             LayerKind::Windowed => {
-                line.extend(self.windowed.iter().map(|p| p.unwrap_or(0) as i32));
+                line.extend(self.windowed.iter().map(|p| p.map_or(-1, |p| p as i32)));
             }
         }
     }
@@ -115,7 +107,7 @@ pub struct Shifted {
 pub struct KvCache {
     pub(super) full: Kind,
     pub(super) windowed: Option<Kind>,
-    window: usize,
+    pub(super) window: usize,
     pub(super) index: Index,
 }
 
@@ -210,13 +202,7 @@ impl KvCache {
     /// model with windowed layers, what the next row sees must be there, and the first `keep` pages.
     pub fn attach(&mut self, ids: &[u32], limit: usize, keep: usize) -> Attached {
         let ids = &ids[..limit.min(ids.len())];
-        let mut path = Vec::new();
-        for page in ids.chunks_exact(PAGE) {
-            match self.index.find(path.last().copied(), page) {
-                Some(node) => path.push(node),
-                None => break,
-            }
-        }
+        let mut path = self.path(ids);
         let deepest = path.len();
         while !self.window_is_there(&path, keep) {
             path.pop();
@@ -368,6 +354,35 @@ impl KvCache {
                 _ => return,
             }
         }
+    }
+
+    /// Pages for `positions` whose content comes from elsewhere; of windowed layers those at the places `windowed` only.
+    ///
+    /// # Errors
+    /// [`OutOfPages`]: nothing is taken then.
+    pub fn restore(
+        &mut self,
+        positions: usize,
+        windowed: &[u32],
+        shifted: bool,
+    ) -> Result<SeqPages, OutOfPages> {
+        let n = positions.div_ceil(PAGE);
+        let has_windows = self.windowed.is_some();
+        self.check_room(n, if has_windows { windowed.len() } else { 0 })?;
+        let mut pages = SeqPages {
+            shifted,
+            ..SeqPages::default()
+        };
+        for at in 0..n {
+            pages.full.push(self.take(LayerKind::Full));
+            if has_windows {
+                let here = windowed.contains(&(at as u32));
+                pages
+                    .windowed
+                    .push(here.then(|| self.take(LayerKind::Windowed)));
+            }
+        }
+        Ok(pages)
     }
 
     /// Makes room for so many positions; idle pages go, the longest idle first.

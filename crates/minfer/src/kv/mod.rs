@@ -9,6 +9,7 @@
 
 mod cache;
 mod index;
+mod lookup;
 mod pool;
 mod shift;
 #[cfg(test)]
