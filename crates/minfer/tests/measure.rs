@@ -12,6 +12,7 @@ use minfer::sampling::SamplerParams;
 fn options() -> EngineOptions {
     EngineOptions {
         n_seqs: 8,
+        whole_windows: true,
         n_batch: 32,
         ..tiny::exact()
     }
