@@ -16,7 +16,7 @@ use crate::tokenizer::Tokenizer;
 /// Longest source in bytes.
 const LONGEST: usize = 1 << 18;
 /// Most definitions of a Lark grammar: each may lie within another, and that is stack.
-const DEFINITIONS: usize = 4096;
+const DEFINITIONS: usize = 1024;
 /// Most definitions that a GBNF grammar is translated to; for the same reason.
 const PARTS: usize = 16_384;
 /// Stack of the thread that compiles; only what is used is ever memory.
