@@ -153,20 +153,19 @@ impl Core {
 fn divide(pending: &[(usize, i32, usize)], mut left: usize) -> Vec<(usize, usize)> {
     let mut order = pending.to_vec();
     order.sort_by_key(|&(i, priority, wanted)| (std::cmp::Reverse(priority), wanted, i));
+    if left < order.len() {
+        // A row each for the oldest: the shortest would let the others wait for ever.
+        order.sort_by_key(|&(i, priority, _)| (std::cmp::Reverse(priority), i));
+        let first = order.iter().enumerate();
+        let row = |(at, p): (usize, &(usize, i32, usize))| (p.0, p.2.min(usize::from(at < left)));
+        return first.map(row).collect();
+    }
     let mut parts = Vec::with_capacity(order.len());
     for (at, &(i, priority, wanted)) in order.iter().enumerate() {
         let equals = order[at..].iter().take_while(|p| p.1 == priority).count();
         let part = wanted.min(left / equals);
         left -= part;
         parts.push((i, part));
-    }
-    // What does not divide goes to the oldest: the shortest would let the others wait for ever.
-    let mut oldest: Vec<usize> = (0..parts.len()).collect();
-    oldest.sort_by_key(|&at| (std::cmp::Reverse(order[at].1), order[at].0));
-    for at in oldest {
-        let more = left.min(order[at].2 - parts[at].1);
-        parts[at].1 += more;
-        left -= more;
     }
     parts
 }
