@@ -186,6 +186,7 @@ fn the_engine_and_its_threads_allocate_nothing() {
         let options = EngineOptions {
             n_ctx: 512,
             n_seqs: 8,
+            whole_windows: true,
             n_threads: Some(2),
             check_rebuilds: false, // a debug build's check builds graphs
             ..EngineOptions::default()

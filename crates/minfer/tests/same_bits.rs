@@ -210,7 +210,7 @@ fn check_batch(name: &str, model: &Arc<Model>) {
         .collect();
     assert_ne!(want[0], want[1], "the sequences differ");
     for mut way in ways() {
-        way.options.n_seqs = 8;
+        (way.options.n_seqs, way.options.whole_windows) = (8, true);
         let engine = tiny::engine(model, &way.options);
         let (_, together) = tiny::measure(&engine, measure.clone());
         let bits = |rows: &[Vec<f32>]| -> Vec<u32> {
