@@ -35,7 +35,10 @@ fn json_is_one_object_of_the_documented_shape() {
             "prompt_n",
             "prompt_ms",
             "predicted_n",
-            "predicted_ms"
+            "predicted_ms",
+            "cached_n",
+            "drafted_n",
+            "accepted_n"
         ]
     );
     assert_eq!(out["prompt_ids"], json!([120]));
