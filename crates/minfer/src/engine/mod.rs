@@ -2,9 +2,9 @@
 //!
 //! An [`Engine`] owns a model's weights (packed by its backends), its KV pages and a thread. A
 //! [`Request`] goes in, a stream of [`Event`]s comes out; dropping the stream cancels the request
-//! within one step. Requests wait in a bounded queue ([`queue`]); each turn of the thread ([`core`]) gives places
-//! to who waits ([`admit`]), plans one batch ([`plan`]), runs it and hands every sequence what the pass made for
-//! it ([`step`]).
+//! within one step. Requests wait in a bounded queue (`queue`); each turn of the thread (`core`) gives places
+//! to who waits (`admit`), plans one batch (`plan`), runs it and hands every sequence what the pass made for
+//! it (`step`).
 
 mod admit;
 mod answer;

@@ -1,8 +1,8 @@
 //! Pages, who holds them and what they hold: the host side of the KV cache. Data, not structure: this
 //! room knows no device and no architecture; a page is a number, a position's place in it is `slot % PAGE`.
 //!
-//! - [`pool`]: pages of one kind of layer, counted references, which idle page goes first.
-//! - [`index`]: what pages hold: a tree of token ids, found by hash, compared by the ids themselves.
+//! - `pool`: pages of one kind of layer, counted references, which idle page goes first.
+//! - `index`: what pages hold: a tree of token ids, found by hash, compared by the ids themselves.
 //! - [`KvCache`]: both together: sequences get pages, share prefixes, give pages back.
 //!
 //! A page that nobody holds but that the index knows is *idle*: its content stays until the page is needed.
