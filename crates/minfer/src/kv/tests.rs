@@ -182,7 +182,6 @@ struct Seq {
     /// By slot, what it must read there.
     past: Vec<u64>,
     n: usize,
-    shifted: bool,
 }
 
 impl Truth {
@@ -282,7 +281,7 @@ proptest! {
                     truth.copy(&found.copies);
                     let n_past = found.positions;
                     prop_assert!(n_past < n);
-                    let mut s = Seq { pages: found.pages, ids, past, n: n_past, shifted: false };
+                    let mut s = Seq { pages: found.pages, ids, past, n: n_past };
                     grow(&mut kv, &mut truth, &mut s, n);
                     kv.learn_begun(&mut s.pages, &s.ids, s.n);
                     seqs[seq] = Some(s);
@@ -306,7 +305,6 @@ proptest! {
                     s.past.drain(..by);
                     s.ids.drain(..by);
                     s.n -= by;
-                    s.shifted = true;
                     // The turned pages hold something new from here on.
                     for x in &mut s.past {
                         *x = hash(*x, 99);
