@@ -262,6 +262,10 @@ pub trait Backend: Send {
     ) -> Result<(), BackendError>;
     /// A new zeroed buffer.
     fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError>;
+    /// A new zeroed buffer for a KV region of this shape, which lives as long as the regions of the other layers.
+    fn alloc_kv(&mut self, shape: &KvShape, what: &str) -> Result<BufferId, BackendError> {
+        self.alloc(self.kv_bytes(shape), what)
+    }
     /// Gives a buffer back.
     fn free(&mut self, buffer: BufferId);
     /// Copies host bytes in, at a byte offset.

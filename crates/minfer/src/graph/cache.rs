@@ -226,7 +226,7 @@ impl GraphCache {
             }
             let bytes = kv_bytes(region, backends);
             let what = format!("KV of layer {} ({:?})", region.layer, region.part);
-            let id = backends[region.backend.0 as usize].alloc(bytes, &what)?;
+            let id = backends[region.backend.0 as usize].alloc_kv(&region.shape, &what)?;
             self.kv.push(KvBuffer {
                 region: *region,
                 id,

@@ -21,6 +21,12 @@ const MAPPED: usize = 128 << 10;
 /// Bytes of a mapping that the weights of a model share.
 const CHUNK: usize = 64 << 20;
 
+/// How far each KV region lies from the one before: a fortieth of a huge page, in whole lines.
+const STAGGER: usize = HUGE / 40 / LINE * LINE;
+
+/// Large KV regions that share a mapping.
+const REGIONS: usize = 8;
+
 /// Zeroed bytes that begin at a cache line. Shared by threads through raw pointers: who writes must own the
 /// range for that time.
 #[derive(Debug)]
@@ -79,20 +85,12 @@ impl AlignedBuffer {
     /// small matrices are on huge pages as well. Not for what comes and goes: the memory is given back
     /// when the last buffer of a mapping is dropped. `None` when there is no memory.
     pub fn try_among_weights(len: usize) -> Option<AlignedBuffer> {
-        static LAST: Mutex<(Weak<Chunk>, usize)> = Mutex::new((Weak::new(), 0));
-        if len == 0 || len > CHUNK / 2 {
+        static LAST: Mutex<Neighbours> = Mutex::new(Neighbours::new());
+        if len > CHUNK / 2 {
             return AlignedBuffer::try_zeroed(len);
         }
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        let (chunk, used) = match last.0.upgrade() {
-            Some(chunk) if last.1 + len <= CHUNK => (chunk, last.1),
-            _ => match Chunk::map(CHUNK) {
-                Some(chunk) => (chunk, 0),
-                None => return AlignedBuffer::try_zeroed(len),
-            },
-        };
-        *last = (Arc::downgrade(&chunk), (used + len).next_multiple_of(LINE));
-        Some(chunk.part(used, len))
+        last.take(len, 0, CHUNK)
     }
 
     /// All bytes, while nobody else uses them.
@@ -149,6 +147,62 @@ impl Drop for AlignedBuffer {
             // SAFETY: allocated in `try_zeroed` with this layout.
             unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
         }
+    }
+}
+
+/// Buffers that lie side by side in mappings, as long as one of a mapping is alive.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    /// The mapping that was filled last, its bytes, and how many of them are taken.
+    last: Weak<Chunk>,
+    size: usize,
+    used: usize,
+    /// Buffers so far.
+    n: usize,
+}
+
+impl Neighbours {
+    const fn new() -> Neighbours {
+        Neighbours {
+            last: Weak::new(),
+            size: 0,
+            used: 0,
+            n: 0,
+        }
+    }
+
+    /// `len` zero bytes for a KV region; `None` when there is no memory.
+    ///
+    /// Regions lie side by side, so that short ones are on huge pages as well, and each at another place of its
+    /// huge page: all layers come to the same page of the cache at once, and if all regions then came to a new huge
+    /// page, one step would wait for the system to clear a hundred of them.
+    pub fn try_zeroed(&mut self, len: usize) -> Option<AlignedBuffer> {
+        let mapping = CHUNK.max(REGIONS.saturating_mul(len.saturating_add(STAGGER)));
+        self.take(len, STAGGER, mapping)
+    }
+
+    /// `len` zero bytes, `apart` from the one before, in a mapping of at least `size` bytes.
+    fn take(&mut self, len: usize, apart: usize, size: usize) -> Option<AlignedBuffer> {
+        if len == 0 {
+            return Some(AlignedBuffer::empty());
+        }
+        let (chunk, at) = match self.last.upgrade() {
+            Some(chunk) if self.size - self.used >= len.checked_add(apart)? => {
+                (chunk, self.used + apart)
+            }
+            _ => {
+                let at = self.n * apart % HUGE;
+                let Some(chunk) = Chunk::map(size.checked_add(at)?) else {
+                    return AlignedBuffer::try_zeroed(len);
+                };
+                self.size = size + at;
+                (chunk, at)
+            }
+        };
+        self.n += 1;
+        self.last = Arc::downgrade(&chunk);
+        self.used = (at + len).next_multiple_of(LINE).min(self.size);
+        Some(chunk.part(at, len))
     }
 }
 
@@ -226,6 +280,28 @@ mod tests {
         assert!(b.grow(100) && b.grow(50) && b.len() == 100);
         b.bytes_mut().fill(7);
         assert!(!b.grow(1 << 60) && b.len() == 100 && b.bytes_mut()[99] == 7);
+    }
+
+    #[test]
+    fn regions_lie_side_by_side_at_different_places_of_their_huge_pages() {
+        for len in [1, 4096, 3 * HUGE / 4, 2 * HUGE, 40 * HUGE] {
+            let mut regions = Neighbours::default();
+            let mut all: Vec<_> = (0..20).map(|_| regions.try_zeroed(len).unwrap()).collect();
+            for (i, b) in all.iter_mut().enumerate() {
+                assert_eq!((b.len(), b.as_ptr().align_offset(LINE)), (len, 0));
+                let ends =
+                    [0, len - 1].map(|at| std::mem::replace(&mut b.bytes_mut()[at], i as u8));
+                assert!(len == 1 || ends == [0, 0], "zero at first");
+            }
+            for (i, b) in all.iter_mut().enumerate() {
+                assert_eq!(b.bytes_mut()[len - 1], i as u8, "buffers overlap");
+            }
+            let mut places: Vec<_> = all.iter().map(|b| b.as_ptr() as usize % HUGE).collect();
+            places.sort();
+            places.dedup();
+            assert_eq!(places.len(), all.len(), "regions of {len} bytes");
+        }
+        assert!(Neighbours::default().try_zeroed(usize::MAX).is_none());
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::graph::{
 };
 use crate::lanes::{LANES, Machine, MachineError};
 
-use buffer::AlignedBuffer;
+use buffer::{AlignedBuffer, Neighbours};
 use execute::Region;
 use plan::Step;
 use rows::Rows;
@@ -72,6 +72,8 @@ pub struct CpuBackend {
     pool: ThreadPool,
     weights: Weights,
     buffers: Vec<Option<AlignedBuffer>>,
+    /// Where KV regions come from.
+    regions: Neighbours,
     /// Activations in the form products take them, shared by all threads.
     scratch: Shared,
     /// What each thread has for itself.
@@ -101,6 +103,7 @@ impl CpuBackend {
             pool,
             weights: Weights::new(true),
             buffers: Vec::new(),
+            regions: Neighbours::default(),
             scratch: Shared::new(n_threads),
             plans: HashMap::new(),
             room: None,
@@ -169,6 +172,31 @@ impl CpuBackend {
         }
         self.room = Some(like);
         Ok(())
+    }
+
+    /// Gives a buffer a number, if there was memory for it.
+    fn hold(
+        &mut self,
+        buffer: Option<AlignedBuffer>,
+        bytes: usize,
+        what: &str,
+    ) -> Result<BufferId, BackendError> {
+        let Some(buffer) = buffer else {
+            return Err(BackendError::OutOfMemory {
+                backend: "cpu",
+                bytes,
+                what: what.to_owned(),
+            });
+        };
+        let free = self.buffers.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.buffers.len());
+        if at == self.buffers.len() {
+            self.buffers.push(None);
+        }
+        self.buffers[at] = Some(buffer);
+        // A plan names buffers by number: a number used anew may mean other memory.
+        self.plans.clear();
+        Ok(BufferId(at as u32))
     }
 
     /// The bytes of a region of this shape that has this page.
@@ -303,22 +331,13 @@ impl Backend for CpuBackend {
     }
 
     fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError> {
-        let Some(buffer) = AlignedBuffer::try_zeroed(bytes) else {
-            return Err(BackendError::OutOfMemory {
-                backend: "cpu",
-                bytes,
-                what: what.to_owned(),
-            });
-        };
-        let free = self.buffers.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.buffers.len());
-        if at == self.buffers.len() {
-            self.buffers.push(None);
-        }
-        self.buffers[at] = Some(buffer);
-        // A plan names buffers by number: a number used anew may mean other memory.
-        self.plans.clear();
-        Ok(BufferId(at as u32))
+        self.hold(AlignedBuffer::try_zeroed(bytes), bytes, what)
+    }
+
+    fn alloc_kv(&mut self, shape: &KvShape, what: &str) -> Result<BufferId, BackendError> {
+        let bytes = kernels::kv::region_bytes(shape);
+        let buffer = self.regions.try_zeroed(bytes);
+        self.hold(buffer, bytes, what)
     }
 
     fn free(&mut self, buffer: BufferId) {
