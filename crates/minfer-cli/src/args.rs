@@ -17,11 +17,13 @@ mod bench;
 mod constraint;
 mod perplexity;
 mod sampling;
+mod serve;
 
 pub use bench::{BenchArgs, BenchFormat};
 pub use constraint::ConstraintArgs;
 pub use perplexity::PerplexityArgs;
 pub use sampling::SamplingArgs;
+pub use serve::ServeArgs;
 
 /// Run GGUF language models.
 #[derive(Parser)]
@@ -42,6 +44,8 @@ pub struct Cli {
 pub enum Command {
     /// Answer a prompt.
     Run(Box<RunArgs>),
+    /// Serve models over HTTP: OpenAI's API.
+    Serve(Box<ServeArgs>),
     /// Fetch a model into the cache, or check the one there, and print its path.
     Pull(PullArgs),
     /// List the cached models.

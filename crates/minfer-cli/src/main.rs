@@ -19,12 +19,15 @@ fn main() {
     let argv = args::with_default_command(std::env::args_os().collect());
     let cli = Cli::try_parse_from(argv).unwrap_or_else(|e| args::refuse(&e));
     start_logging();
-    // What was said is flushed token by token, so there is nothing to save here.
-    if let Err(e) = ctrlc::set_handler(|| std::process::exit(130)) {
+    // What was said is flushed token by token, so there is nothing to save here; a server has its own way to end.
+    if !matches!(cli.command, Command::Serve(_))
+        && let Err(e) = ctrlc::set_handler(|| std::process::exit(130))
+    {
         tracing::warn!("interrupts are not handled: {e}");
     }
     let result = match cli.command {
         Command::Run(a) => commands::run::run(*a),
+        Command::Serve(a) => commands::serve::serve(*a),
         Command::Pull(a) => commands::pull::pull(&a),
         Command::List(a) => commands::pull::list(&a),
         Command::Inspect(a) => commands::inspect::inspect(&a),

@@ -7,4 +7,5 @@ pub mod logits;
 pub mod perplexity;
 pub mod pull;
 pub mod run;
+pub mod serve;
 pub mod tokenize;

@@ -8,7 +8,12 @@ impl SamplerParams {
     /// of range. A sampler in the file's sequence that this engine does not have is named in a warning and left out, as
     /// llama.cpp leaves out what it does not know.
     pub fn with_model_defaults(metadata: &Metadata) -> Result<SamplerParams, SamplingError> {
-        let mut params = SamplerParams::default();
+        SamplerParams::default().or_model_defaults(metadata)
+    }
+
+    /// These parameters, with the model's own where the file gives them. Errors: as [`SamplerParams::with_model_defaults`].
+    pub fn or_model_defaults(self, metadata: &Metadata) -> Result<SamplerParams, SamplingError> {
+        let mut params = self;
         let floats = [
             ("general.sampling.temp", &mut params.temperature),
             ("general.sampling.top_p", &mut params.top_p),

@@ -1,0 +1,53 @@
+//! The answers to one request, as one stream of events.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use minfer::engine::{Event, EventStream};
+
+/// Several event streams, read in turn. Dropping it cancels all of them.
+#[derive(Debug)]
+pub struct Answers {
+    streams: Vec<Option<EventStream>>,
+    /// Who is asked first next time: nobody waits behind a chatty one.
+    turn: usize,
+}
+
+impl Answers {
+    /// Of these streams; a stream's index is its choice.
+    pub fn new(streams: Vec<EventStream>) -> Answers {
+        Answers {
+            streams: streams.into_iter().map(Some).collect(),
+            turn: 0,
+        }
+    }
+
+    /// The next event and its choice; `None` after the last of all.
+    pub async fn next(&mut self) -> Option<(usize, Event)> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Event)>> {
+        let n = self.streams.len();
+        let order = (0..n).cycle().skip(self.turn).take(n);
+        let mut open = false;
+        for choice in order {
+            let Some(slot) = self.streams.get_mut(choice) else {
+                continue;
+            };
+            let Some(stream) = slot else { continue };
+            match stream.poll_recv(cx) {
+                Poll::Ready(Some(event)) => {
+                    self.turn = choice.saturating_add(1).checked_rem(n).unwrap_or(0);
+                    return Poll::Ready(Some((choice, event)));
+                }
+                Poll::Ready(None) => *slot = None,
+                Poll::Pending => open = true,
+            }
+        }
+        match open {
+            true => Poll::Pending,
+            false => Poll::Ready(None),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! minfer over HTTP: OpenAI's surface, and others as thin translations onto the same engine.
+//!
+//! A request goes through four rooms: `guard` (who may come in, and how much), a surface (`openai`, …: a body's fields
+//! in, JSON or a stream out), `chat` or `completion` (what is asked of a model, the same for every surface) and the
+//! engine, which has its own thread. Surfaces know nothing of each other; only `models` knows what is loaded.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod answers;
+mod app;
+mod chat;
+mod error;
+mod fields;
+mod id;
+mod messages;
+mod models;
+mod openai;
+mod params;
+mod server;
+mod sse;
+
+pub use error::ApiError;
+pub use models::{Loaded, Loader, ModelName};
+pub use server::{Server, ServerError, ServerOptions};

@@ -1,0 +1,300 @@
+//! `POST /v1/chat/completions`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use minfer::engine::Model;
+use serde_json::{Map, Value, json};
+
+use super::{Usage, logprobs, timings};
+use crate::ApiError;
+use crate::app::Shared;
+use crate::chat::{Chat, Conversation, Piece, Said, Token};
+use crate::fields::Fields;
+use crate::params::{MAX_TOP, Params};
+use crate::sse::{self, Message, Source};
+use crate::{id, messages};
+
+/// The handler.
+pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, ApiError> {
+    let mut fields = Fields::parse(&body)?;
+    let name: Option<String> = fields.take("model")?;
+    let loaded = app.models.get(name.as_deref()).await?;
+    let chat = take(&mut fields, loaded.engine.model())?;
+    fields.finish("chat/completions");
+    let stream = chat.params.stream;
+    let talk = Conversation::start(loaded, chat).await?;
+    let head = Head::new(&talk);
+    match stream {
+        true => Ok(sse::response(Chunks::new(talk, head))),
+        false => Ok(Json(whole(talk, &head).await?).into_response()),
+    }
+}
+
+/// The body's fields.
+fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
+    let messages = messages::parse(f.value("messages"))?;
+    let mut params = Params::take(f, model)?;
+    let top: Option<usize> = f.take("top_logprobs")?;
+    params.generate.logprobs = match (f.flag("logprobs")?, top) {
+        (true, top) => Some(top.unwrap_or(0)),
+        (false, None | Some(0)) => None,
+        (false, Some(_)) => {
+            return Err(ApiError::field("top_logprobs", "needs \"logprobs\": true"));
+        }
+    };
+    if let Some(top) = top.filter(|n| *n > MAX_TOP) {
+        let why = format!("must be 0 to {MAX_TOP}, is {top}");
+        return Err(ApiError::field("top_logprobs", why));
+    }
+    let mut template_kwargs: Map<String, Value> =
+        f.take("chat_template_kwargs")?.unwrap_or_default();
+    if let Some(effort) = f.take::<String>("reasoning_effort")? {
+        template_kwargs.insert("reasoning_effort".to_owned(), Value::String(effort));
+    }
+    const MODALITIES: &str = "this server answers with text only";
+    f.refuse("modalities", &[json!(["text"])], MODALITIES)?;
+    f.refuse("audio", &[], MODALITIES)?;
+    Ok(Chat {
+        messages,
+        template_kwargs,
+        params,
+    })
+}
+
+/// What all chunks of a response have in common.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+    seed: u64,
+}
+
+impl Head {
+    fn new(talk: &Conversation) -> Head {
+        Head {
+            id: id::named("chatcmpl-"),
+            created: id::now(),
+            model: talk.loaded.id.clone(),
+            seed: talk.params.generate.sampling.seed,
+        }
+    }
+
+    fn json(&self, object: &str, choices: Vec<Value>) -> Map<String, Value> {
+        let mut map = Map::new();
+        let mut put = |key: &str, value| map.insert(key.to_owned(), value);
+        put("id", json!(self.id));
+        put("object", json!(object));
+        put("created", json!(self.created));
+        put("model", json!(self.model));
+        put("system_fingerprint", json!(fingerprint()));
+        put("seed", json!(self.seed));
+        put("choices", Value::Array(choices));
+        map
+    }
+}
+
+/// Equal fingerprints and seeds, equal answers.
+fn fingerprint() -> String {
+    format!("minfer-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// One answer, collected.
+#[derive(Default)]
+struct Answer {
+    content: String,
+    logprobs: Vec<Value>,
+    reason: Option<&'static str>,
+}
+
+impl Answer {
+    fn say(&mut self, said: Vec<Said>) {
+        for said in said {
+            match said {
+                Said::Content(text) => self.content.push_str(&text),
+            }
+        }
+    }
+
+    fn json(self, index: usize, with_logprobs: bool) -> Value {
+        let logprobs = with_logprobs.then(|| json!({"content": self.logprobs, "refusal": null}));
+        json!({
+            "index": index,
+            "message": {"role": "assistant", "content": self.content, "refusal": null},
+            "logprobs": logprobs,
+            "finish_reason": self.reason,
+        })
+    }
+}
+
+/// The whole response.
+async fn whole(mut talk: Conversation, head: &Head) -> Result<Value, ApiError> {
+    let mut answers: Vec<Answer> = Vec::new();
+    answers.resize_with(talk.params.n, Answer::default);
+    let (mut usage, mut last) = (Usage::default(), None);
+    let model = talk.loaded.engine.model().clone();
+    while let Some((choice, piece)) = talk.next().await? {
+        let Some(answer) = answers.get_mut(choice) else {
+            continue;
+        };
+        match piece {
+            Piece::Prompt { .. } => {}
+            Piece::Token { token, said } => {
+                answer
+                    .logprobs
+                    .extend(logprobs::entry(model.tokenizer(), &token));
+                answer.say(said);
+            }
+            Piece::Done {
+                said,
+                reason,
+                timings,
+            } => {
+                answer.say(said);
+                answer.reason = Some(reason);
+                usage.add(&timings);
+                last = Some(timings);
+            }
+        }
+    }
+    let with_logprobs = talk.params.generate.logprobs.is_some();
+    let choices = answers.into_iter().enumerate();
+    let choices = choices.map(|(i, a)| a.json(i, with_logprobs)).collect();
+    let mut body = head.json("chat.completion", choices);
+    body.insert("usage".to_owned(), usage.json());
+    if let Some(last) = last {
+        body.insert("timings".to_owned(), timings(&last));
+    }
+    Ok(Value::Object(body))
+}
+
+/// The response in pieces.
+struct Chunks {
+    talk: Conversation,
+    head: Head,
+    usage: Usage,
+    /// Which answers have said who speaks.
+    greeted: Vec<bool>,
+    model: Arc<Model>,
+}
+
+impl Chunks {
+    fn new(talk: Conversation, head: Head) -> Chunks {
+        Chunks {
+            usage: Usage::default(),
+            greeted: vec![false; talk.params.n],
+            model: talk.loaded.engine.model().clone(),
+            talk,
+            head,
+        }
+    }
+
+    /// A chunk of these choices and these fields beside them.
+    fn chunk(&self, choices: Vec<Value>, more: &[(&str, Value)]) -> Message {
+        let mut body = self.head.json("chat.completion.chunk", choices);
+        if self.talk.params.include_usage {
+            body.insert("usage".to_owned(), Value::Null);
+        }
+        for (key, value) in more {
+            body.insert((*key).to_owned(), value.clone());
+        }
+        Message::json(&Value::Object(body))
+    }
+
+    fn choice(
+        choice: usize,
+        delta: &Value,
+        logprobs: Option<Value>,
+        reason: Option<&str>,
+    ) -> Value {
+        json!({"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason})
+    }
+
+    /// The chunks of one piece.
+    fn say(&mut self, choice: usize, piece: Piece, out: &mut VecDeque<Message>) {
+        if let Some(greeted) = self.greeted.get_mut(choice)
+            && !std::mem::replace(greeted, true)
+        {
+            let delta = json!({"role": "assistant", "content": ""});
+            out.push_back(self.chunk(vec![Self::choice(choice, &delta, None, None)], &[]));
+        }
+        match piece {
+            Piece::Prompt { done, total } => {
+                if self.talk.params.return_progress {
+                    let progress = json!({"processed": done, "total": total});
+                    let none = Self::choice(choice, &json!({}), None, None);
+                    out.push_back(self.chunk(vec![none], &[("prompt_progress", progress)]));
+                }
+            }
+            Piece::Token { token, said } => self.say_token(choice, &token, said, out),
+            Piece::Done {
+                said,
+                reason,
+                timings,
+            } => {
+                self.usage.add(&timings);
+                for said in said {
+                    let delta = delta(&said);
+                    out.push_back(self.chunk(vec![Self::choice(choice, &delta, None, None)], &[]));
+                }
+                let last = Self::choice(choice, &json!({}), None, Some(reason));
+                let times = [("timings", super::timings(&timings))];
+                out.push_back(self.chunk(vec![last], &times));
+            }
+        }
+    }
+
+    fn say_token(
+        &mut self,
+        choice: usize,
+        token: &Token,
+        said: Vec<Said>,
+        out: &mut VecDeque<Message>,
+    ) {
+        let entry = logprobs::entry(self.model.tokenizer(), token);
+        let mut entry = entry.map(|e| json!({"content": [e], "refusal": null}));
+        for said in said {
+            let delta = delta(&said);
+            let choice = Self::choice(choice, &delta, entry.take(), None);
+            out.push_back(self.chunk(vec![choice], &[]));
+        }
+        // A token that can't be shown yet has its log-probabilities all the same.
+        if entry.is_some() {
+            let choice = Self::choice(choice, &json!({"content": ""}), entry, None);
+            out.push_back(self.chunk(vec![choice], &[]));
+        }
+    }
+}
+
+fn delta(said: &Said) -> Value {
+    match said {
+        Said::Content(text) => json!({"content": text}),
+    }
+}
+
+impl Source for Chunks {
+    async fn more(&mut self, out: &mut VecDeque<Message>) -> bool {
+        match self.talk.next().await {
+            Ok(Some((choice, piece))) => {
+                self.say(choice, piece, out);
+                true
+            }
+            Ok(None) => {
+                if self.talk.params.include_usage {
+                    let usage = [("usage", self.usage.json())];
+                    out.push_back(self.chunk(Vec::new(), &usage));
+                }
+                out.push_back(Message::done());
+                false
+            }
+            Err(e) => {
+                out.push_back(Message::json(&e.body()));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The fields that say how to generate, the same on every surface: sampling, limits, constraints, log-probabilities.
+
+use minfer::engine::{Generate, Model};
+use minfer::sampling::{ConstraintSpec, SamplerKind, SamplerParams};
+use serde_json::{Value, json};
+
+use crate::ApiError;
+use crate::fields::{Fields, kind};
+use crate::id;
+
+/// The most answers to one request.
+pub const MAX_CHOICES: usize = 128;
+/// The most stop strings.
+pub const MAX_STOPS: usize = 64;
+/// The most likeliest tokens beside each one.
+pub const MAX_TOP: usize = 20;
+
+/// How to generate, before the prompt is known.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// For the engine.
+    pub generate: Generate,
+    /// Answers wanted.
+    pub n: usize,
+    /// Whether the answer comes in pieces.
+    pub stream: bool,
+    /// With usage at the stream's end.
+    pub include_usage: bool,
+    /// Compute the whole prompt.
+    pub no_cache: bool,
+    /// Progress of the prompt in the stream.
+    pub return_progress: bool,
+    /// Timings with every piece.
+    pub timings_per_token: bool,
+}
+
+/// The defaults over HTTP: the model's own, else llama.cpp's without a repeat penalty, which damages code, JSON and tool
+/// calls.
+///
+/// # Errors
+/// A field of the model's file that is out of its range.
+pub fn defaults(model: &Model) -> Result<SamplerParams, ApiError> {
+    let plain = SamplerParams {
+        repeat_penalty: 1.0,
+        ..SamplerParams::default()
+    };
+    let own = plain.or_model_defaults(model.metadata());
+    own.map_err(|e| minfer::Error::from(e).into())
+}
+
+impl Params {
+    /// Takes the fields of all surfaces that have OpenAI's or llama-server's names.
+    ///
+    /// # Errors
+    /// A field that can't be honoured, by name.
+    pub fn take(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
+        let mut sampling = defaults(model)?;
+        take_sampling(f, &mut sampling, model)?;
+        let n = f.take::<usize>("n")?.unwrap_or(1);
+        if !(1..=MAX_CHOICES).contains(&n) {
+            return Err(ApiError::field(
+                "n",
+                format!("must be 1 to {MAX_CHOICES}, is {n}"),
+            ));
+        }
+        let stream = f.flag("stream")?;
+        let include_usage = match f.value("stream_options") {
+            None => false,
+            Some(_) if !stream => {
+                return Err(ApiError::field("stream_options", "needs \"stream\": true"));
+            }
+            Some(Value::Object(map)) => Fields::of(map).flag("include_usage")?,
+            Some(other) => {
+                let why = format!("must be an object, not {}", kind(&other));
+                return Err(ApiError::field("stream_options", why));
+            }
+        };
+        let generate = Generate {
+            sampling,
+            n_predict: take_limit(f)?,
+            stop: take_stop(f)?,
+            ignore_eos: f.flag("ignore_eos")?,
+            constraint: take_constraint(f)?,
+            ..Generate::default()
+        };
+        Ok(Params {
+            generate,
+            n,
+            stream,
+            include_usage,
+            no_cache: !f.take("cache_prompt")?.unwrap_or(true),
+            return_progress: f.flag("return_progress")?,
+            timings_per_token: f.flag("timings_per_token")?,
+        })
+    }
+}
+
+/// A number into a slot, if the field is there; its range is the sampler's to check.
+fn set<T: serde::de::DeserializeOwned>(
+    f: &mut Fields,
+    name: &str,
+    slot: &mut T,
+) -> Result<(), ApiError> {
+    if let Some(value) = f.take(name)? {
+        *slot = value;
+    }
+    Ok(())
+}
+
+fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Result<(), ApiError> {
+    let floats: [(&str, &mut f32); 16] = [
+        ("temperature", &mut s.temperature),
+        ("dynatemp_range", &mut s.dynatemp_range),
+        ("dynatemp_exponent", &mut s.dynatemp_exponent),
+        ("top_p", &mut s.top_p),
+        ("min_p", &mut s.min_p),
+        ("typical_p", &mut s.typical_p),
+        ("top_n_sigma", &mut s.top_n_sigma),
+        ("xtc_probability", &mut s.xtc_probability),
+        ("xtc_threshold", &mut s.xtc_threshold),
+        ("repeat_penalty", &mut s.repeat_penalty),
+        ("frequency_penalty", &mut s.frequency_penalty),
+        ("presence_penalty", &mut s.presence_penalty),
+        ("dry_multiplier", &mut s.dry_multiplier),
+        ("dry_base", &mut s.dry_base),
+        ("mirostat_tau", &mut s.mirostat_ent),
+        ("mirostat_eta", &mut s.mirostat_lr),
+    ];
+    for (name, slot) in floats {
+        set(f, name, slot)?;
+    }
+    set(f, "repetition_penalty", &mut s.repeat_penalty)?; // vLLM's name for it
+    // -1 means all of them, as 0 does.
+    if let Some(k) = f.take::<i64>("top_k")? {
+        let why = || ApiError::field("top_k", format!("must be -1 or more, is {k}"));
+        s.top_k = u32::try_from(k.max(0))
+            .ok()
+            .filter(|_| k >= -1)
+            .ok_or_else(why)?;
+    }
+    set(f, "repeat_last_n", &mut s.repeat_last_n)?;
+    set(f, "dry_allowed_length", &mut s.dry_allowed_length)?;
+    set(f, "dry_penalty_last_n", &mut s.dry_penalty_last_n)?;
+    set(f, "dry_sequence_breakers", &mut s.dry_breakers)?;
+    set(f, "mirostat", &mut s.mirostat)?;
+    if let Some(names) = f.value("samplers") {
+        let parsed = match names {
+            Value::String(letters) => SamplerKind::parse_letters(&letters),
+            Value::Array(list) => {
+                let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+                let names = names.ok_or_else(|| ApiError::field("samplers", "must be names"))?;
+                SamplerKind::parse_names(&names.join(";"))
+            }
+            other => {
+                let why = format!("must be a list of names, not {}", kind(&other));
+                return Err(ApiError::field("samplers", why));
+            }
+        };
+        s.samplers = parsed.map_err(|e| ApiError::field("samplers", e))?;
+    }
+    s.seed = match f.take::<i64>("seed")? {
+        None | Some(-1) => id::seed(),
+        Some(seed) => u64::try_from(seed)
+            .map_err(|_| ApiError::field("seed", format!("must be 0 or more, or -1, is {seed}")))?,
+    };
+    s.logit_bias = match f.value("logit_bias") {
+        None => Vec::new(),
+        Some(value) => logit_bias(value, model)?,
+    };
+    s.validate().map_err(|e| {
+        let param = match &e {
+            minfer::sampling::SamplingError::Parameter { field, .. } => Some((*field).to_owned()),
+            _ => None,
+        };
+        ApiError {
+            param,
+            ..ApiError::bad_request(e.to_string())
+        }
+    })
+}
+
+/// OpenAI's object of token ids, or llama-server's list of pairs of a token id or a text and a number or false (a ban).
+fn logit_bias(value: Value, model: &Model) -> Result<Vec<(u32, f32)>, ApiError> {
+    let wrong = |why: String| ApiError::field("logit_bias", why);
+    let n_vocab = model.hparams().n_vocab;
+    let bias = |value: &Value| match value {
+        Value::Bool(false) => Ok(f32::NEG_INFINITY),
+        value => value
+            .as_f64()
+            .map(|x| x as f32)
+            .ok_or_else(|| wrong(format!("a bias must be a number, not {}", kind(value)))),
+    };
+    let token = |id: u64| {
+        let known = u32::try_from(id).ok().filter(|id| (*id as usize) < n_vocab);
+        known.ok_or_else(|| wrong(format!("token {id} is not in the vocabulary of {n_vocab}")))
+    };
+    let mut out = Vec::new();
+    match value {
+        Value::Object(map) => {
+            for (key, value) in &map {
+                let id = key.parse::<u64>();
+                let id = id.map_err(|_| wrong(format!("'{key}' is no token id")))?;
+                out.push((token(id)?, bias(value)?));
+            }
+        }
+        Value::Array(pairs) => {
+            for pair in &pairs {
+                let Some([what, value]) = pair.as_array().map(Vec::as_slice) else {
+                    return Err(wrong("must hold pairs of a token and a bias".to_owned()));
+                };
+                let value = bias(value)?;
+                match what {
+                    Value::String(text) => {
+                        let options = minfer::tokenizer::EncodeOptions {
+                            add_special: false,
+                            parse_special: true,
+                        };
+                        let ids = model.tokenizer().encode(text, options);
+                        out.extend(ids.into_iter().map(|id| (id, value)));
+                    }
+                    what => {
+                        let id = what.as_u64();
+                        let id = id.ok_or_else(|| wrong(format!("{what} is no token id")))?;
+                        out.push((token(id)?, value));
+                    }
+                }
+            }
+        }
+        other => return Err(wrong(format!("must be an object, not {}", kind(&other)))),
+    }
+    Ok(out)
+}
+
+/// `max_tokens` under each of its names; -1: until the context is full.
+fn take_limit(f: &mut Fields) -> Result<Option<usize>, ApiError> {
+    let mut limit = None;
+    for name in ["max_tokens", "max_completion_tokens", "n_predict"] {
+        let Some(value) = f.take::<i64>(name)? else {
+            continue;
+        };
+        if limit.is_some_and(|(_, known)| known != value) {
+            return Err(ApiError::field(name, "says another number than max_tokens"));
+        }
+        if value < -1 {
+            let why = format!("must be 0 or more, or -1 for no limit, is {value}");
+            return Err(ApiError::field(name, why));
+        }
+        limit = Some((name, value));
+    }
+    Ok(limit.and_then(|(_, value)| usize::try_from(value).ok()))
+}
+
+fn take_stop(f: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let stops = match f.value("stop") {
+        None => Vec::new(),
+        Some(Value::String(one)) => vec![one],
+        Some(list @ Value::Array(_)) => {
+            serde_json::from_value::<Vec<String>>(list).map_err(|e| ApiError::field("stop", e))?
+        }
+        Some(other) => {
+            let why = format!(
+                "must be a string or a list of strings, not {}",
+                kind(&other)
+            );
+            return Err(ApiError::field("stop", why));
+        }
+    };
+    if stops.len() > MAX_STOPS {
+        let why = format!("has {} strings, {MAX_STOPS} are the most", stops.len());
+        return Err(ApiError::field("stop", why));
+    }
+    // An empty string would end every answer at once.
+    match stops.iter().any(String::is_empty) {
+        true => Err(ApiError::field("stop", "holds an empty string")),
+        false => Ok(stops),
+    }
+}
+
+/// `response_format`, `json_schema` or `grammar`: one of them.
+fn take_constraint(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {
+    let mut found: Option<(&str, ConstraintSpec)> = None;
+    let mut put = |name, spec: Option<ConstraintSpec>| {
+        let Some(spec) = spec else { return Ok(()) };
+        if let Some((other, _)) = &found {
+            return Err(ApiError::field(
+                name,
+                format!("can't be used together with {other}"),
+            ));
+        }
+        found = Some((name, spec));
+        Ok(())
+    };
+    let format = f
+        .value("response_format")
+        .map(response_format)
+        .transpose()?;
+    put("response_format", format.flatten())?;
+    let schema = f
+        .value("json_schema")
+        .map(|s| schema(&s, "json_schema"))
+        .transpose()?;
+    put("json_schema", schema)?;
+    let grammar = f.take::<String>("grammar")?.filter(|g| !g.is_empty());
+    put("grammar", grammar.map(ConstraintSpec::Gbnf))?;
+    Ok(found.map(|(_, spec)| spec))
+}
+
+fn schema(schema: &Value, name: &str) -> Result<ConstraintSpec, ApiError> {
+    match schema {
+        Value::Object(_) | Value::Bool(_) => Ok(ConstraintSpec::JsonSchema(schema.to_string())),
+        other => {
+            let why = format!("must be a JSON Schema (an object), not {}", kind(other));
+            Err(ApiError::field(name, why))
+        }
+    }
+}
+
+/// What `response_format` asks for; no constraint for text.
+///
+/// # Errors
+/// A type that there is not; a schema that is none.
+pub fn response_format(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {
+    const NAME: &str = "response_format";
+    let ty = format
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    match ty {
+        "text" => Ok(None),
+        // llama-server takes a schema here, too.
+        "json_object" => match format.get("schema") {
+            Some(s) if *s != json!({}) => schema(s, "response_format.schema").map(Some),
+            _ => Ok(Some(ConstraintSpec::JsonObject)),
+        },
+        "json_schema" => {
+            let named = format
+                .pointer("/json_schema/schema")
+                .or(format.get("schema"));
+            let Some(s) = named else {
+                return Err(ApiError::field(
+                    "response_format.json_schema.schema",
+                    "is required",
+                ));
+            };
+            schema(s, "response_format.json_schema.schema").map(Some)
+        }
+        other => {
+            let why = format!("type must be text, json_object or json_schema, is '{other}'");
+            Err(ApiError::field(NAME, why))
+        }
+    }
+}

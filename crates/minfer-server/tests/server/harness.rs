@@ -1,0 +1,153 @@
+//! A server in this process, and requests to it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use minfer::engine::{Engine, EngineOptions, Model};
+use minfer_server::{Loader, ModelName, Server, ServerOptions};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::models::tiny;
+
+/// A running server; it ends when this is dropped.
+pub struct Running {
+    /// `http://127.0.0.1:PORT`.
+    pub url: String,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// An answer to a request.
+#[derive(Debug)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// The body.
+    pub text: String,
+    /// Header names and values.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Reply {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// The data of each event of a stream of JSON; the last one must be `[DONE]`.
+    pub fn chunks(&self) -> Vec<Value> {
+        let data = self.text.lines().filter_map(|l| l.strip_prefix("data: "));
+        let mut data: Vec<&str> = data.collect();
+        assert_eq!(data.pop(), Some("[DONE]"), "{}", self.text);
+        data.iter()
+            .map(|d| serde_json::from_str(d).expect("JSON"))
+            .collect()
+    }
+}
+
+/// How a test's server differs from the default one.
+pub struct Setup {
+    /// The server's options; the address is always a free port.
+    pub server: ServerOptions,
+    /// The engines'.
+    pub engine: EngineOptions,
+}
+
+impl Setup {
+    /// With the tiny models of these names, or files at these paths.
+    pub fn of(models: &[&str]) -> Setup {
+        let name = |m: &&str| {
+            let spec = if m.contains('/') {
+                (*m).to_owned()
+            } else {
+                tiny(m)
+            };
+            let stem = Path::new(&spec)
+                .file_stem()
+                .expect("a file")
+                .to_string_lossy();
+            let id = stem.into_owned();
+            ModelName { id, spec }
+        };
+        Setup {
+            server: ServerOptions {
+                address: ([127, 0, 0, 1], 0).into(),
+                models: models.iter().map(name).collect(),
+            },
+            engine: EngineOptions {
+                n_ctx: 256,
+                n_seqs: 4,
+                n_threads: Some(1),
+                ..EngineOptions::default()
+            },
+        }
+    }
+
+    /// Starts it and waits until its first model is loaded.
+    pub fn start(self) -> Running {
+        let engine = self.engine;
+        let loader: Loader = Arc::new(move |spec| {
+            let model = Model::open(Path::new(spec)).map_err(|e| e.to_string())?;
+            Engine::new(model, engine.clone(), &mut |_, _| {}).map_err(|e| e.to_string())
+        });
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let server = self.server;
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(async {
+                let server = Server::bind(server, loader).await.expect("a port");
+                let address = server.address().expect("an address");
+                let ready = move || tell.send(address).expect("a test");
+                let stop = async { drop(stopped.await) };
+                server.run(ready, stop).await.expect("a server");
+            });
+        });
+        let address = told.recv().expect("a loaded model");
+        Running {
+            url: format!("http://{address}"),
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Running {
+    /// A GET.
+    pub fn get(&self, path: &str) -> Reply {
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        let agent: ureq::Agent = config.build().into();
+        reply(agent.get(format!("{}{path}", self.url)).call())
+    }
+
+    /// A POST of a JSON body.
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        let agent: ureq::Agent = config.build().into();
+        let post = agent.post(format!("{}{path}", self.url));
+        let post = post.header("content-type", "application/json");
+        reply(post.send(body.to_string()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let thread = self.thread.take().expect("once");
+        if !std::thread::panicking() {
+            thread.join().expect("a server that ends well");
+        }
+    }
+}
+
+fn reply(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {
+    let mut response = result.expect("a response");
+    let headers = response.headers().iter();
+    let headers = headers.map(|(k, v)| (k.to_string(), v.to_str().expect("text").to_owned()));
+    Reply {
+        status: response.status().as_u16(),
+        headers: headers.collect(),
+        text: response.body_mut().read_to_string().expect("a body"),
+    }
+}

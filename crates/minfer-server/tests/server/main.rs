@@ -1,0 +1,7 @@
+//! The server on real sockets, with tiny models.
+
+mod chat;
+mod harness;
+#[path = "../../../minfer-cli/tests/cli/models.rs"]
+#[allow(dead_code)] // the command's tests use the rest
+mod models;
