@@ -63,6 +63,8 @@ pub enum Piece {
         said: Vec<Said>,
         /// OpenAI's name of the reason.
         reason: &'static str,
+        /// The stop string that ended it; `None`: something else did.
+        stop: Option<String>,
         /// Counts and times.
         timings: Timings,
     },
@@ -114,6 +116,7 @@ impl Conversation {
                 Event::Done(done) => Piece::Done {
                     said: content(done.text),
                     reason: reason(done.reason),
+                    stop: done.stop,
                     timings: done.timings,
                 },
                 Event::Error(e) => return Err(e.into()),

@@ -153,6 +153,7 @@ async fn whole(mut talk: Conversation, head: &Head) -> Result<Value, ApiError> {
                 said,
                 reason,
                 timings,
+                ..
             } => {
                 answer.say(said);
                 answer.reason = Some(reason);
@@ -235,6 +236,7 @@ impl Chunks {
                 said,
                 reason,
                 timings,
+                ..
             } => {
                 self.usage.add(&timings);
                 for said in said {

@@ -125,6 +125,11 @@ impl Answer {
         Ok(said(id, out.text, logprobs, end))
     }
 
+    /// The stop string that ended it.
+    pub fn stop(&self) -> Option<&str> {
+        self.stop.found()
+    }
+
     /// What limits the answer and is not fulfilled, and the token it began with.
     pub fn open_constraint(&self) -> Option<(ConstraintSpec, usize)> {
         let constraint = self.constraint.as_ref().filter(|c| !c.is_done());

@@ -93,6 +93,7 @@ impl Core {
         let end = match self.repeat(m, events) {
             Ok(()) => Event::Done(Done {
                 reason: FinishReason::Length,
+                stop: None,
                 text: String::new(),
                 timings: Timings::default(),
             }),

@@ -163,6 +163,8 @@ pub enum Event {
 pub struct Done {
     /// Why.
     pub reason: FinishReason,
+    /// The stop string that ended it; `None`: something else did.
+    pub stop: Option<String>,
     /// Text that was held back until now.
     pub text: String,
     /// How long it took.

@@ -314,6 +314,7 @@ impl Sequence {
         self.ended.set(true);
         self.say(Event::Done(Done {
             reason,
+            stop: answer.and_then(|a| a.stop()).map(str::to_owned),
             text,
             timings,
         }));

@@ -15,7 +15,7 @@ pub struct Stopped {
 pub struct StopMatcher {
     stops: Vec<String>,
     held: String,
-    stopped: bool,
+    found: Option<String>,
 }
 
 impl StopMatcher {
@@ -25,14 +25,14 @@ impl StopMatcher {
         StopMatcher {
             stops,
             held: String::new(),
-            stopped: false,
+            found: None,
         }
     }
 
     /// Takes the next piece. The stop string that is complete first wins, and of two that end together the longer: so the result
     /// does not depend on where the pieces are cut. After a stop all text is swallowed.
     pub fn push(&mut self, piece: &str) -> Stopped {
-        if self.stopped {
+        if self.is_stopped() {
             return Stopped {
                 text: String::new(),
                 stop: None,
@@ -44,8 +44,8 @@ impl StopMatcher {
             .iter()
             .filter_map(|s| Some((self.held.find(s.as_str())?, s)));
         if let Some((at, stop)) = found.min_by_key(|(at, s)| (at + s.len(), *at)) {
-            self.stopped = true;
             let stop = Some(stop.clone());
+            self.found.clone_from(&stop);
             self.held.truncate(at);
             return Stopped {
                 text: std::mem::take(&mut self.held),
@@ -67,7 +67,12 @@ impl StopMatcher {
 
     /// True once a stop string was found.
     pub fn is_stopped(&self) -> bool {
-        self.stopped
+        self.found.is_some()
+    }
+
+    /// The stop string that was found.
+    pub fn found(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 
     /// Where the earliest suffix of the held text begins that is a prefix of a stop string.
