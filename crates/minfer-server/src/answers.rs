@@ -22,6 +22,16 @@ impl Answers {
         }
     }
 
+    /// More streams, numbered on.
+    pub fn add(&mut self, streams: Vec<EventStream>) {
+        self.streams.extend(streams.into_iter().map(Some));
+    }
+
+    /// How many have not ended, as far as is known.
+    pub fn open(&self) -> usize {
+        self.streams.iter().flatten().count()
+    }
+
     /// The next event and its choice; `None` after the last of all.
     pub async fn next(&mut self) -> Option<(usize, Event)> {
         poll_fn(|cx| self.poll_next(cx)).await
@@ -38,6 +48,9 @@ impl Answers {
             let Some(stream) = slot else { continue };
             match stream.poll_recv(cx) {
                 Poll::Ready(Some(event)) => {
+                    if matches!(event, Event::Done(_) | Event::Error(_)) {
+                        *slot = None; // nothing comes after these
+                    }
                     self.turn = choice.saturating_add(1).checked_rem(n).unwrap_or(0);
                     return Poll::Ready(Some((choice, event)));
                 }

@@ -30,6 +30,11 @@ impl Fields {
         Fields(map)
     }
 
+    /// Whether a field is there and not null.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|v| !v.is_null())
+    }
+
     /// A field's value as it is, if it is there and not null.
     pub fn value(&mut self, name: &str) -> Option<Value> {
         self.0.shift_remove(name).filter(|v| !v.is_null())

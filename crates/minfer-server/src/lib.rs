@@ -18,6 +18,7 @@
 mod answers;
 mod app;
 mod chat;
+mod completion;
 mod error;
 mod fields;
 mod id;
@@ -25,6 +26,7 @@ mod messages;
 mod models;
 mod openai;
 mod params;
+mod prompts;
 mod server;
 mod sse;
 

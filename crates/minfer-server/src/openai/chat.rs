@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use minfer::engine::Model;
 use serde_json::{Map, Value, json};
 
-use super::{Usage, logprobs, timings};
+use super::{Usage, fingerprint, logprobs, timings};
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Piece, Said, Token};
@@ -96,11 +96,6 @@ impl Head {
         put("choices", Value::Array(choices));
         map
     }
-}
-
-/// Equal fingerprints and seeds, equal answers.
-fn fingerprint() -> String {
-    format!("minfer-{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// One answer, collected.

@@ -1,6 +1,8 @@
 //! OpenAI's surface.
 
 mod chat;
+mod completions;
+mod legacy;
 mod logprobs;
 mod models;
 
@@ -19,6 +21,7 @@ pub fn routes() -> Router<Arc<App>> {
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::one))
         .route("/chat/completions", post(chat::completions))
+        .route("/completions", post(completions::completions))
 }
 
 /// Token counts of a request. With several answers, of all of them; the prompt counts once.
@@ -37,6 +40,26 @@ impl Usage {
         self.completion = self.completion.saturating_add(timings.predicted_n);
     }
 
+    /// Of this and another answer to the same prompt.
+    #[must_use]
+    pub fn beside(&self, other: &Usage) -> Usage {
+        Usage {
+            prompt: self.prompt.max(other.prompt),
+            cached: self.cached.max(other.cached),
+            completion: self.completion.saturating_add(other.completion),
+        }
+    }
+
+    /// Of this and another prompt's answers.
+    #[must_use]
+    pub fn plus(&self, other: &Usage) -> Usage {
+        Usage {
+            prompt: self.prompt.saturating_add(other.prompt),
+            cached: self.cached.saturating_add(other.cached),
+            completion: self.completion.saturating_add(other.completion),
+        }
+    }
+
     /// OpenAI's object.
     pub fn json(&self) -> Value {
         json!({
@@ -46,6 +69,11 @@ impl Usage {
             "prompt_tokens_details": {"cached_tokens": self.cached},
         })
     }
+}
+
+/// Equal fingerprints and seeds, equal answers.
+pub fn fingerprint() -> String {
+    format!("minfer-{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// llama-server's object of times.

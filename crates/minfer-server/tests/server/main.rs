@@ -1,6 +1,8 @@
 //! The server on real sockets, with tiny models.
 
 mod chat;
+mod completions;
+mod golden;
 mod harness;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
 #[allow(dead_code)] // the command's tests use the rest

@@ -1,0 +1,240 @@
+//! Prompts that are no conversation: texts, lists of token ids, and what stands around a gap.
+
+use minfer::engine::Model;
+use minfer::gguf::Metadata;
+use minfer::tokenizer::{EncodeOptions, Tokenizer};
+use serde_json::Value;
+
+use crate::ApiError;
+use crate::fields::kind;
+
+/// The most prompts of a request; OpenAI's number for embeddings.
+pub const MAX_PROMPTS: usize = 2048;
+
+/// A prompt as it came: texts and token ids in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Token(u32),
+}
+
+/// A prompt as the model reads it.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// What `echo` says.
+    pub text: String,
+    /// Whether the first id is a beginning-of-text token that the text does not hold.
+    pub added_bos: bool,
+}
+
+/// The prompts of a field: a text, a list of texts, token ids, lists of token ids; also llama-server's lists of both.
+/// Nothing is one empty text.
+///
+/// # Errors
+/// What is none of these, by its name and place.
+pub fn parse(name: &str, value: Option<Value>) -> Result<Vec<Prompt>, ApiError> {
+    let list = match value {
+        None => return Ok(vec![Prompt(vec![Part::Text(String::new())])]),
+        Some(Value::Array(list)) => list,
+        Some(one) => return Ok(vec![prompt(name, one)?]),
+    };
+    if list.is_empty() {
+        return Err(ApiError::field(name, "is an empty list"));
+    }
+    // Numbers make the list one prompt; texts or lists alone make it several.
+    if list.iter().any(Value::is_number) && !list.iter().any(Value::is_array) {
+        return Ok(vec![prompt(name, Value::Array(list))?]);
+    }
+    if list.len() > MAX_PROMPTS {
+        let why = format!("has {} prompts, {MAX_PROMPTS} are the most", list.len());
+        return Err(ApiError::field(name, why));
+    }
+    let prompts = list.into_iter().enumerate();
+    prompts
+        .map(|(i, value)| prompt(&format!("{name}[{i}]"), value))
+        .collect()
+}
+
+fn prompt(name: &str, value: Value) -> Result<Prompt, ApiError> {
+    match value {
+        Value::String(text) => Ok(Prompt(vec![Part::Text(text)])),
+        Value::Array(parts) if parts.is_empty() => Err(ApiError::field(name, "is an empty list")),
+        Value::Array(parts) => {
+            let parts = parts.into_iter().map(|p| part(name, p));
+            Ok(Prompt(parts.collect::<Result<_, _>>()?))
+        }
+        other => {
+            let why = format!("must be a text or token ids, not {}", kind(&other));
+            Err(ApiError::field(name, why))
+        }
+    }
+}
+
+fn part(name: &str, value: Value) -> Result<Part, ApiError> {
+    let wrong = |what: String| ApiError::field(name, format!("{what} is no token id"));
+    match value {
+        Value::String(text) => Ok(Part::Text(text)),
+        Value::Number(n) => {
+            let id = n.as_u64().and_then(|n| u32::try_from(n).ok());
+            id.map(Part::Token).ok_or_else(|| wrong(n.to_string()))
+        }
+        other => Err(wrong(kind(&other).to_owned())),
+    }
+}
+
+impl Prompt {
+    /// Whether it holds nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.0
+            .iter()
+            .all(|p| matches!(p, Part::Text(t) if t.is_empty()))
+    }
+
+    /// For the model. What begins with a text gets the tokens that the model's file wants around texts; `special`: a
+    /// text may name control tokens, as raw prompts do.
+    pub fn encode(&self, tokenizer: &Tokenizer, special: bool) -> Encoded {
+        let (mut ids, mut text) = (Vec::new(), String::new());
+        for (i, part) in self.0.iter().enumerate() {
+            match part {
+                Part::Token(id) => {
+                    ids.push(*id);
+                    text.push_str(&tokenizer.decode(&[*id], true));
+                }
+                Part::Text(t) => {
+                    let options = EncodeOptions {
+                        add_special: i == 0,
+                        parse_special: special,
+                    };
+                    ids.extend(tokenizer.encode(t, options));
+                    text.push_str(t);
+                }
+            }
+        }
+        if self.0.iter().all(|p| matches!(p, Part::Token(_))) {
+            // Characters may be spread over tokens.
+            text = tokenizer.decode(&ids, true);
+        }
+        let bos = tokenizer
+            .bos()
+            .filter(|bos| ids.first() == Some(bos))
+            .filter(|_| matches!(self.0.first(), Some(Part::Text(_))));
+        let written = bos.and_then(|bos| tokenizer.token_text(bos));
+        Encoded {
+            added_bos: bos.is_some() && !written.is_some_and(|w| text.starts_with(w)),
+            ids,
+            text,
+        }
+    }
+}
+
+/// The tokens around a gap: before the text that comes before it, before the one after it, and before what fills it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fim {
+    prefix: u32,
+    suffix: u32,
+    middle: u32,
+}
+
+/// What models call them, where their file does not say which they are.
+const FIM_TEXTS: [[&str; 3]; 5] = [
+    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
+    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
+    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+    ["<PRE>", "<SUF>", "<MID>"],
+];
+
+impl Fim {
+    /// A model's, if it was taught to fill gaps: those that its file names, else those known by their text.
+    pub fn of(model: &Model) -> Option<Fim> {
+        let (md, tokenizer) = (model.metadata(), model.tokenizer());
+        let known = |texts: &[&str; 3]| {
+            let [prefix, suffix, middle] = texts.map(|t| tokenizer.special_id(t));
+            fim(prefix, suffix, middle)
+        };
+        Fim::named(md).or_else(|| FIM_TEXTS.iter().find_map(known))
+    }
+
+    fn named(md: &Metadata) -> Option<Fim> {
+        let id = |name: &str| {
+            let key = format!("tokenizer.ggml.{name}_token_id");
+            md.u32(&key).ok().flatten()
+        };
+        // The second names are those of older files.
+        let either = |new, old| id(new).or_else(|| id(old));
+        fim(
+            either("fim_pre", "prefix"),
+            either("fim_suf", "suffix"),
+            either("fim_mid", "middle"),
+        )
+    }
+
+    /// A prompt whose continuation stands between it and `suffix`.
+    pub fn encode(&self, tokenizer: &Tokenizer, prompt: &Prompt, suffix: &str) -> Vec<u32> {
+        let raw = EncodeOptions {
+            add_special: false,
+            parse_special: true,
+        };
+        let mut ids = Vec::new();
+        ids.extend(tokenizer.bos().filter(|_| tokenizer.adds_bos()));
+        ids.push(self.prefix);
+        for part in &prompt.0 {
+            match part {
+                Part::Token(id) => ids.push(*id),
+                Part::Text(text) => ids.extend(tokenizer.encode(text, raw)),
+            }
+        }
+        ids.push(self.suffix);
+        ids.extend(tokenizer.encode(suffix, raw));
+        ids.push(self.middle);
+        ids
+    }
+}
+
+fn fim(prefix: Option<u32>, suffix: Option<u32>, middle: Option<u32>) -> Option<Fim> {
+    Some(Fim {
+        prefix: prefix?,
+        suffix: suffix?,
+        middle: middle?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lists_are_several_prompts_unless_they_hold_numbers() {
+        let count = |v: Value| parse("prompt", Some(v)).unwrap().len();
+        assert_eq!(count(json!("a")), 1);
+        assert_eq!(count(json!(["a", "b"])), 2);
+        assert_eq!(count(json!([1, 2, 3])), 1);
+        assert_eq!(count(json!([[1, 2], [3]])), 2);
+        assert_eq!(count(json!([1, "a", 2])), 1);
+        assert_eq!(count(json!([[1, "a"], "b", [2]])), 3);
+    }
+
+    #[test]
+    fn what_is_no_prompt_is_named_by_its_place() {
+        for (value, param, says) in [
+            (json!(7), "prompt", "not a number"),
+            (json!([]), "prompt", "empty"),
+            (json!([1, -2]), "prompt", "-2 is no token id"),
+            (json!([1, 2.5]), "prompt", "2.5 is no token id"),
+            (json!(["a", {"b": 1}]), "prompt[1]", "not an object"),
+            (json!([[1], [[2]]]), "prompt[1]", "a list is no token id"),
+            (json!([[1], []]), "prompt[1]", "empty"),
+            (json!(vec!["a"; 2049]), "prompt", "2049"),
+        ] {
+            let e = parse("prompt", Some(value)).unwrap_err();
+            assert_eq!(e.param.as_deref(), Some(param), "{}", e.message);
+            assert!(e.message.contains(says), "{}", e.message);
+        }
+    }
+}
