@@ -12,7 +12,7 @@ use minfer::engine::{
 };
 use minfer::gguf::Value;
 use minfer::graph::KvType;
-use minfer::sampling::SamplerParams;
+use minfer::sampling::{ConstraintSpec, SamplerParams};
 
 fn task(n_predict: usize, temperature: f32, save: bool) -> Generate {
     Generate {
@@ -136,6 +136,45 @@ fn the_next_64_tokens_are_the_same() {
     }
     let model = tiny::quantized("qwen3", &[minfer::numeric::GgmlType::Q8_0]);
     goes_on(&model, KvType::F16, 33, 0.8);
+}
+
+/// The grammar counts: what was said before the file decides what may be said after it.
+#[test]
+fn a_constraint_goes_on_where_the_file_ended() {
+    let model = tiny::model("llama");
+    let spec = ConstraintSpec::Regex("[a-f]{12}[x-z]{12}".into());
+    let task = |n, save, constraint| {
+        Task::Generate(Generate {
+            constraint,
+            context_shift: false,
+            n_keep: 0,
+            ..task(n, 0.9, save)
+        })
+    };
+    let fresh = || tiny::engine(&model, &options(KvType::F16));
+    let prompt: Vec<u32> = (1..20).collect();
+    let whole = Request::new(prompt.clone(), task(24, false, Some(spec.clone())));
+    let whole = ask(&fresh(), whole).expect("served");
+    let begun = Request::new(prompt, task(7, true, Some(spec)));
+    let begun = ask(&fresh(), begun).expect("served");
+    let on = Request {
+        session: Some(through_a_file(&begun.session.expect("asked for"))),
+        ..Request::new(Vec::new(), task(17, false, None))
+    };
+    let on = ask(&fresh(), on).expect("served");
+    assert_eq!([begun.ids, on.ids].concat(), whole.ids);
+    assert_eq!([begun.bits, on.bits].concat(), whole.bits);
+    let piece = |id: &u32| model.tokenizer().piece(*id).expect("a token").to_vec();
+    let text: Vec<u8> = whole.ids.iter().flat_map(piece).collect();
+    assert_eq!(text.len(), 24, "{text:?}");
+    assert!(
+        text[..12].iter().all(|c| (b'a'..=b'f').contains(c)),
+        "{text:?}"
+    );
+    assert!(
+        text[12..].iter().all(|c| (b'x'..=b'z').contains(c)),
+        "{text:?}"
+    );
 }
 
 #[test]
