@@ -76,6 +76,8 @@ pub struct Conversation {
     pub loaded: Arc<Loaded>,
     /// How to generate, with the seed that is used.
     pub params: Params,
+    /// Tokens of the prompt.
+    pub prompt_n: usize,
     answers: Answers,
 }
 
@@ -86,19 +88,29 @@ impl Conversation {
     /// A template that refuses the messages; what the engine refuses.
     pub async fn start(loaded: Arc<Loaded>, chat: Chat) -> Result<Conversation, ApiError> {
         blocking(move || {
-            let prompt = RenderRequest {
-                extra: chat.template_kwargs,
-                ..RenderRequest::new(chat.messages)
-            };
-            let (prompt, _) = loaded.engine.model().chat_prompt(&prompt)?;
-            let answers = submit(&loaded, prompt, &chat.params)?;
-            Ok(Conversation {
-                loaded,
-                params: chat.params,
-                answers,
-            })
+            let prompt = prompt(&loaded, chat.messages, chat.template_kwargs)?;
+            Conversation::submit(loaded, prompt, chat.params)
         })
         .await
+    }
+
+    /// Goes on with a prompt that is no conversation. May block.
+    ///
+    /// # Errors
+    /// What the engine refuses.
+    pub fn submit(
+        loaded: Arc<Loaded>,
+        prompt: Vec<u32>,
+        params: Params,
+    ) -> Result<Conversation, ApiError> {
+        let prompt_n = prompt.len();
+        let answers = submit(&loaded, prompt, &params)?;
+        Ok(Conversation {
+            loaded,
+            params,
+            prompt_n,
+            answers,
+        })
     }
 
     /// The next piece and its choice; `None` after the last.
@@ -126,6 +138,23 @@ impl Conversation {
         }
         Ok(None)
     }
+}
+
+/// A conversation as the model reads it. May block.
+///
+/// # Errors
+/// A template that refuses the messages.
+pub fn prompt(
+    loaded: &Loaded,
+    messages: Vec<Message>,
+    template_kwargs: Map<String, Value>,
+) -> Result<Vec<u32>, ApiError> {
+    let request = RenderRequest {
+        extra: template_kwargs,
+        ..RenderRequest::new(messages)
+    };
+    let (prompt, _) = loaded.engine.model().chat_prompt(&request)?;
+    Ok(prompt)
 }
 
 fn content(text: String) -> Vec<Said> {

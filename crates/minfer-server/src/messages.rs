@@ -7,7 +7,7 @@ use crate::ApiError;
 use crate::fields::kind;
 
 /// The most messages of a conversation.
-const MAX_MESSAGES: usize = 4096;
+pub const MAX_MESSAGES: usize = 4096;
 
 /// The `messages` field: roles system, developer (a system message to templates), user, assistant, tool; text, or
 /// parts of text.

@@ -49,6 +49,31 @@ pub fn defaults(model: &Model) -> Result<SamplerParams, ApiError> {
 }
 
 impl Params {
+    /// One whole answer without a limit, a random seed and the model's defaults: where surfaces with names of their
+    /// own begin.
+    ///
+    /// # Errors
+    /// As [`defaults`].
+    pub fn plain(model: &Model) -> Result<Params, ApiError> {
+        let sampling = SamplerParams {
+            seed: id::seed(),
+            ..defaults(model)?
+        };
+        Ok(Params {
+            generate: Generate {
+                sampling,
+                n_predict: None,
+                ..Generate::default()
+            },
+            n: 1,
+            stream: false,
+            include_usage: false,
+            no_cache: false,
+            return_progress: false,
+            timings_per_token: false,
+        })
+    }
+
     /// Takes the fields of all surfaces that have OpenAI's or llama-server's names.
     ///
     /// # Errors
@@ -95,8 +120,11 @@ impl Params {
     }
 }
 
-/// A number into a slot, if the field is there; its range is the sampler's to check.
-fn set<T: serde::de::DeserializeOwned>(
+/// A number into a slot, if the field is there; its range is for [`validate`] to check.
+///
+/// # Errors
+/// Of another type.
+pub fn set<T: serde::de::DeserializeOwned>(
     f: &mut Fields,
     name: &str,
     slot: &mut T,
@@ -167,6 +195,14 @@ fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Result
         None => Vec::new(),
         Some(value) => logit_bias(value, model)?,
     };
+    validate(s)
+}
+
+/// Checks every number's range.
+///
+/// # Errors
+/// The one that is out of its range, by name.
+pub fn validate(s: &SamplerParams) -> Result<(), ApiError> {
     s.validate().map_err(|e| {
         let param = match &e {
             minfer::sampling::SamplingError::Parameter { field, .. } => Some((*field).to_owned()),
@@ -265,13 +301,20 @@ fn take_stop(f: &mut Fields) -> Result<Vec<String>, ApiError> {
             return Err(ApiError::field("stop", why));
         }
     };
+    check_stops("stop", stops)
+}
+
+/// Stop strings that can be.
+///
+/// # Errors
+/// Too many, or an empty one: it would end every answer at once.
+pub fn check_stops(name: &str, stops: Vec<String>) -> Result<Vec<String>, ApiError> {
     if stops.len() > MAX_STOPS {
         let why = format!("has {} strings, {MAX_STOPS} are the most", stops.len());
-        return Err(ApiError::field("stop", why));
+        return Err(ApiError::field(name, why));
     }
-    // An empty string would end every answer at once.
     match stops.iter().any(String::is_empty) {
-        true => Err(ApiError::field("stop", "holds an empty string")),
+        true => Err(ApiError::field(name, "holds an empty string")),
         false => Ok(stops),
     }
 }
@@ -305,7 +348,11 @@ fn take_constraint(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {
     Ok(found.map(|(_, spec)| spec))
 }
 
-fn schema(schema: &Value, name: &str) -> Result<ConstraintSpec, ApiError> {
+/// What a JSON Schema allows.
+///
+/// # Errors
+/// It is no schema.
+pub fn schema(schema: &Value, name: &str) -> Result<ConstraintSpec, ApiError> {
     match schema {
         Value::Object(_) | Value::Bool(_) => Ok(ConstraintSpec::JsonSchema(schema.to_string())),
         other => {
