@@ -2,6 +2,7 @@
 
 mod chat;
 mod completions;
+mod embeddings;
 mod legacy;
 mod logprobs;
 mod models;
@@ -22,6 +23,7 @@ pub fn routes() -> Router<Arc<App>> {
         .route("/models/{*id}", get(models::one))
         .route("/chat/completions", post(chat::completions))
         .route("/completions", post(completions::completions))
+        .route("/embeddings", post(embeddings::create))
 }
 
 /// Token counts of a request. With several answers, of all of them; the prompt counts once.

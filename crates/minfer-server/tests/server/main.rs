@@ -2,6 +2,7 @@
 
 mod chat;
 mod completions;
+mod embeddings;
 mod golden;
 mod harness;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
