@@ -1,0 +1,122 @@
+"""A stream that is cut off anywhere and repeated in other pieces is, to the client, the stream that it was."""
+
+from itertools import pairwise
+from typing import Any
+
+from takeover import Differs, Json, Said, choose, opening, pin_seed
+
+
+def chunk(index: int, delta: Json, end: str | None = None, logprobs: Any = None, name: str = "first") -> Json:
+    """A chunk in OpenAI's shape."""
+    choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": end}
+    return {"id": name, "created": len(name), "object": "chat.completion.chunk", "choices": [choice]}
+
+
+def call(index: int, **function: str) -> Json:
+    """A delta of a tool call; a head with its id if it has a name."""
+    head = {"id": f"call_{index}", "type": "function"} if "name" in function else {}
+    return {"tool_calls": [{"index": index, **head, "function": function}]}
+
+
+def entry(token: str) -> Json:
+    """Log-probabilities of a token."""
+    return {"content": [{"token": token, "logprob": -0.5}], "refusal": None}
+
+
+def stream(name: str, order: int) -> list[Json]:
+    """Two answers, the second with two tool calls. A repetition has another id and may mix the answers in another way
+    and cut texts elsewhere."""
+    texts = ["One", " fish", "", " zwei"] if order == 0 else ["On", "e fi", "sh", " zwei"]
+    words = ["One", " fish", "�", " zwei"]
+    first = [chunk(0, {"role": "assistant", "content": ""}, name=name)]
+    first += [chunk(0, {"content": t}, None, entry(w), name) for t, w in zip(texts, words, strict=True)]
+    first += [chunk(0, {}, "stop", name=name)]
+    deltas: list[Json] = [{"role": "assistant", "content": None}, {"reasoning_content": "Hm"}]
+    deltas += [call(0, name="add", arguments=""), call(0, arguments='{"a": 1'), call(0, arguments=', "b": 1}')]
+    deltas += [call(1, name="add", arguments='{"a": 1'), call(1, arguments=', "b": 1}')]
+    second = [chunk(1, delta, name=name) for delta in deltas] + [chunk(1, {}, "tool_calls", name=name)]
+    mixed = (
+        first + second
+        if order == 0
+        else [c for pair in zip(second, first, strict=False) for c in pair] + second[len(first) :]
+    )
+    return [*mixed, {"id": name, "created": len(name), "choices": [], "usage": {"completion_tokens": 9}}]
+
+
+def client(chunks: list[Json]) -> dict[Any, Any]:
+    """What a client makes of a stream."""
+    has: dict[Any, Any] = {
+        "ids": {(c["id"], c["created"]) for c in chunks},
+        "usage": [c["usage"] for c in chunks if "usage" in c],
+    }
+    for choice in (c for chunk in chunks for c in chunk["choices"]):
+        i, delta = choice["index"], choice["delta"]
+        for key in ("role", "content", "reasoning_content"):
+            has[i, key] = has.get((i, key), "") + (delta.get(key) or "")
+        has[i, "end"] = has.get((i, "end"), "") + (choice["finish_reason"] or "")
+        has[i, "logprobs"] = has.get((i, "logprobs"), []) + (choice["logprobs"] or {}).get("content", [])
+        for part in delta.get("tool_calls", []):
+            for key, value in {**part, **part["function"]}.items():
+                if isinstance(value, str):
+                    has[i, part["index"], key] = has.get((i, part["index"], key), "") + value
+    return has
+
+
+def test_cut_off_anywhere() -> int:
+    """Cuts the stream after any number of chunks, and its repetition, too; the number of cases."""
+    whole = stream("first", 0)
+    expected = client(whole)
+    assert expected[1, 1, "arguments"] == '{"a": 1, "b": 1}' and expected[1, 0, "id"] == "call_0"
+    assert expected[0, "content"] == "One fish zwei" and len(expected[0, "logprobs"]) == 4
+    again = stream("again", 1)
+    cases = 0
+    for cut in range(1, len(whole) + 1):
+        for second in range(len(again) + 1):
+            said = Said()
+            got = [said.news(c) for c in whole[:cut]]
+            for part in (again[:second], stream("third", 0)):
+                said.repeat()
+                got += [said.news(c) for c in part]
+            assert client([c for c in got if c]) == expected, (cut, second)
+            cases += 1
+    return cases
+
+
+def test_a_repetition_that_differs_is_noticed() -> None:
+    """Another word in place of one that the client has, and none where it has one."""
+    for said_then, said_now in pairwise(["One", "Two", "TwO", "T", "One"]):
+        said = Said()
+        said.news(chunk(0, {"content": said_then}))
+        said.repeat()
+        try:
+            new = said.news(chunk(0, {"content": said_now}))
+        except Differs:
+            continue
+        assert said_then.startswith(said_now) and new is None, (said_then, said_now)
+
+
+def test_who_answers() -> None:
+    """Turns of a conversation meet; a replica that goes moves only its own; a busy one is passed over."""
+    turns = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "a"},
+    ]
+    assert opening({"messages": turns[:2]}) == opening({"messages": turns}) != opening({"messages": turns[:1]})
+    names = {name: 0 for name in "abc"}
+    before = {str(key): choose(str(key), names, 4) for key in range(300)}
+    assert all(60 < list(before.values()).count(name) < 140 for name in names), "no fair shares"
+    after = {key: choose(key, {"a": 0, "b": 0}, 4) for key in before}
+    assert all(after[key] == name for key, name in before.items() if name != "c")
+    assert all(choose(key, {"a": 5, "b": 0}, 4) == "b" for key in before)
+    bodies: list[Json] = [{}, {"seed": None}, {"seed": -1}, {"seed": 0}]
+    for body in bodies:
+        pin_seed(body)
+        assert 0 <= body["seed"] < 2**53
+    assert bodies[3]["seed"] == 0 and len({body["seed"] for body in bodies}) == 4
+
+
+if __name__ == "__main__":
+    test_a_repetition_that_differs_is_noticed()
+    test_who_answers()
+    print(f"{test_cut_off_anywhere()} cut streams: 3 passed, 0 failed")

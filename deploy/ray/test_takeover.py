@@ -1,0 +1,222 @@
+"""Kills a replica under load and shows that nobody notices.
+
+    pip install -r deploy/ray/requirements.txt
+    python deploy/ray/test_takeover.py BINARY MODEL
+
+On this machine: two replicas of `minfer serve` on Ray Serve, some dozens of requests at once, streamed and not. In the
+middle of their answers one minfer process gets `kill -9`. Every answer must be complete and equal to what a plain
+`minfer serve`, alone and undisturbed, says to the same request with the same seed. Exit code 0 if so.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import aiohttp
+import ray
+from ray import serve
+
+from app import Args, app
+
+Json = dict[str, Any]
+# URLs and processes of replicas.
+Places = list[tuple[str, int]]
+REQUESTS = 48
+# A replica is killed once so many of its streams have so many pieces each.
+KILL_STREAMS, KILL_PIECES = 3, 5
+SYSTEM = ["You tell long stories.", "You are a terse pirate.", "You teach chemistry.", "You answer in rhymes."]
+LIMIT_S = 300
+
+
+class Wrong(Exception):
+    """What the test looks for."""
+
+
+def check(holds: bool, what: str) -> None:
+    """Fails the test unless something holds."""
+    if not holds:
+        raise Wrong(what)
+
+
+def request(i: int) -> Json:
+    """Request number i: every other one streams, every third brings no seed; some ask for two answers or for
+    log-probabilities."""
+    messages = [
+        {"role": "system", "content": SYSTEM[i % len(SYSTEM)]},
+        {"role": "user", "content": f"Tell me about the number {i}."},
+    ]
+    body: Json = {"messages": messages, "max_tokens": 40 + i, "n": 2 if i % 8 < 2 else 1}
+    if i % 3:
+        body["seed"] = 1000 + i
+    if i % 2 == 0:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    if i % 5 == 0:
+        body |= {"logprobs": True, "top_logprobs": 2}
+    return body
+
+
+class Answer:
+    """What a client has of an answer: per choice its text, log-probabilities and end."""
+
+    def __init__(self) -> None:
+        self.choices: dict[int, Json] = {}
+        self.tokens = 0
+        self.seed: int | None = None
+        self.ids: set[str] = set()
+        self.replica = ""
+        self.pieces = 0
+
+    def add(self, body: Json, part: str) -> None:
+        """Adds a body or a chunk, whose choices have their text in `part`."""
+        self.ids.add(body["id"])
+        self.seed = body["seed"]
+        self.tokens += (body.get("usage") or {}).get("completion_tokens", 0)
+        for choice in body["choices"]:
+            mine = self.choices.setdefault(choice["index"], {"role": "", "content": "", "logprobs": [], "end": ""})
+            mine["role"] += choice[part].get("role") or ""
+            mine["content"] += choice[part].get("content") or ""
+            mine["logprobs"] += (choice.get("logprobs") or {}).get("content") or []
+            mine["end"] += choice["finish_reason"] or ""
+            self.pieces += bool(choice[part].get("content"))
+
+
+async def ask(session: aiohttp.ClientSession, url: str, body: Json, flying: set[Answer] | None = None) -> Answer:
+    """Asks as a client does: nothing is asked twice, and what is no whole answer is an error. While a stream comes, it is
+    among those that fly."""
+    answer, flying = Answer(), set() if flying is None else flying
+    async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+        check(response.status == 200, f"status {response.status}: {response.status != 200 and await response.text()}")
+        if not body.get("stream"):
+            answer.add(await response.json(), "message")
+            return answer
+        answer.replica, last = response.headers.get("x-replica", ""), ""
+        flying.add(answer)
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                last = line[6:].decode().strip()
+                if last != "[DONE]":
+                    chunk = json.loads(last)
+                    check("error" not in chunk, f"an error in a stream: {last}")
+                    answer.add(chunk, "delta")
+    flying.remove(answer)
+    check(last == "[DONE]", f"a stream ended with {last!r}")
+    check(len(answer.ids) == 1, f"a stream has the ids {answer.ids}")
+    return answer
+
+
+async def killed_under_load(session: aiohttp.ClientSession, url: str, where: Callable[[], Places]) -> list[Answer]:
+    """All answers, with a replica killed in the middle of some of them."""
+    flying: set[Answer] = set()
+
+    async def kill() -> None:
+        places = dict(await asyncio.to_thread(where))
+        while True:
+            in_the_middle = Counter(answer.replica for answer in flying if answer.pieces >= KILL_PIECES)
+            victim, streams = max(in_the_middle.items(), key=lambda item: item[1], default=("", 0))
+            if streams >= KILL_STREAMS:
+                break
+            await asyncio.sleep(0.01)
+        os.kill(places[victim], signal.SIGKILL)
+        print(f"killed {victim}, process {places[victim]}, in the middle of {streams} streams")
+
+    begin = time.monotonic()
+    killing = asyncio.create_task(kill())
+    answers = await asyncio.gather(*(ask(session, url, request(i), flying) for i in range(REQUESTS)))
+    await killing
+    counts = await stats(session, url)
+    print(f"{len(answers)} answers in {time.monotonic() - begin:.1f} s: {counts}")
+    check(counts["taken_over"] > 0, "no stream was taken over in mid-answer: the test shows nothing")
+    check(counts["broken"] > counts["taken_over"], "no answer in one piece was repeated: the test shows nothing")
+    return answers
+
+
+async def stats(session: aiohttp.ClientSession, url: str) -> Json:
+    """The router's counts."""
+    async with session.get(f"{url}/router") as response:
+        counts: Json = await response.json()
+        return counts
+
+
+async def compare(session: aiohttp.ClientSession, url: str, answers: list[Answer]) -> None:
+    """Asks a plain server the same, one at a time, and compares."""
+    for i, answer in enumerate(answers):
+        body = request(i)
+        check(body.get("seed", answer.seed) == answer.seed, f"request {i}: answered with seed {answer.seed}")
+        calm = await ask(session, url, {**body, "seed": answer.seed})
+        check(sorted(answer.choices) == list(range(body["n"])), f"request {i} has choices {sorted(answer.choices)}")
+        check(answer.tokens == calm.tokens > 0, f"request {i}: {answer.tokens} tokens counted, not {calm.tokens}")
+        for j, choice in calm.choices.items():
+            for what, value in choice.items():
+                mine = answer.choices[j][what]
+                check(mine == value, f"request {i}, choice {j}, {what}:\n{mine!r}\nundisturbed:\n{value!r}")
+            check(choice["role"] == "assistant" and choice["content"] != "", f"request {i} says nothing")
+
+
+async def test(binary: str, model: str, url: str, where: Callable[[], Places]) -> None:
+    """The whole test, on a running application."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        before = await asyncio.to_thread(where)
+        check(len(before) == 2, f"not two replicas: {before}")
+        answers = await killed_under_load(session, url, where)
+        begin = time.monotonic()
+        while len(now := await asyncio.to_thread(where)) < 2:
+            check(time.monotonic() < begin + 60, "the dead replica does not come back")
+            await asyncio.sleep(0.2)
+        new = [place for place in now if place not in before]
+        check(len(new) == 1, f"not one new replica: {now}, was {before}")
+        print(f"two replicas again {time.monotonic() - begin:.1f} s after the last answer")
+        await ask(session, new[0][0], request(1))
+        plain = subprocess.Popen([binary, "serve", model, "--port", "0"], stderr=subprocess.PIPE, text=True)
+        try:
+            said = ""
+            while "ready" not in said:
+                line = plain.stderr.readline() if plain.stderr else ""
+                check(line != "", f"the plain server ended: {said}")
+                said += line
+            await compare(session, re.findall(r"http://\S+?:\d+", said)[0], answers)
+        finally:
+            plain.kill()
+    choices = [choice for answer in answers for choice in answer.choices.values()]
+    letters = sum(len(choice["content"]) for choice in choices)
+    print(f"{len(choices)} texts of {letters} characters equal an undisturbed server's: 1 passed, 0 failed")
+
+
+def main() -> int:
+    """Starts Ray on this machine alone, tests, and ends it."""
+    binary, model = map(os.path.abspath, sys.argv[1:3])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    ray.init(num_cpus=8, object_store_memory=200 << 20, include_dashboard=False, _node_ip_address="127.0.0.1")
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(app(Args(binary=binary, model=model, host="127.0.0.1")))
+    engines = serve.get_deployment_handle("Engine", "default")
+
+    def where() -> Places:
+        found = engines.broadcast("where").results(timeout_s=10, return_exceptions=True)
+        return [place for place in found if isinstance(place, tuple)]
+
+    try:
+        asyncio.run(asyncio.wait_for(test(binary, model, f"http://127.0.0.1:{port}", where), LIMIT_S))
+    except (Wrong, TimeoutError, aiohttp.ClientError) as e:
+        print(f"FAILED: {e!r}")
+        return 1
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
