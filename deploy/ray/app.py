@@ -66,7 +66,8 @@ class Args(BaseModel):
     flags: str = ""
 
 
-@serve.deployment(health_check_period_s=1, health_check_timeout_s=10)
+# Without Ray's access log, which would tell of each router's question every second.
+@serve.deployment(health_check_period_s=1, health_check_timeout_s=10, logging_config={"enable_access_log": False})
 class Engine:
     """One `minfer serve`, a child of this process on a port of its own, and its end if this process ends."""
 
@@ -155,6 +156,7 @@ class Call:
                 body, key = json.dumps(fields).encode(), opening(fields)
                 said = Said() if surface.endswith("completions") else None
         headers = {k: v for k, v in request.headers.items() if k not in OF_CONNECTION}
+        headers["accept-encoding"] = "identity"  # What is compared must be readable.
         path += f"?{request.url.query}" if request.url.query else ""
         return Call(request.method, path, headers, body, key, said)
 

@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -148,6 +147,21 @@ async def stats(session: aiohttp.ClientSession, url: str) -> Json:
         return counts
 
 
+async def leave(session: aiohttp.ClientSession, url: str) -> None:
+    """A client that goes in the middle of a long answer ends it at the replica, too."""
+    body = {**request(4), "max_tokens": 4000, "ignore_eos": True}
+    async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+        for _ in range(5):
+            await response.content.readline()
+        check(sum((await stats(session, url))["loads"].values()) == 1, "the replica has no request")
+        response.close()
+    for _ in range(50):
+        await asyncio.sleep(0.1)
+        if not any((await stats(session, url))["loads"].values()):
+            return
+    raise Wrong("a replica still works for a client that has gone")
+
+
 async def compare(session: aiohttp.ClientSession, url: str, answers: list[Answer]) -> None:
     """Asks a plain server the same, one at a time, and compares."""
     for i, answer in enumerate(answers):
@@ -177,16 +191,19 @@ async def test(binary: str, model: str, url: str, where: Callable[[], Places]) -
         check(len(new) == 1, f"not one new replica: {now}, was {before}")
         print(f"two replicas again {time.monotonic() - begin:.1f} s after the last answer")
         await ask(session, new[0][0], request(1))
-        plain = subprocess.Popen([binary, "serve", model, "--port", "0"], stderr=subprocess.PIPE, text=True)
+        await leave(session, url)
+        pipe = asyncio.subprocess.PIPE
+        plain = await asyncio.create_subprocess_exec(binary, "serve", model, "--port", "0", stderr=pipe)
         try:
             said = ""
             while "ready" not in said:
-                line = plain.stderr.readline() if plain.stderr else ""
-                check(line != "", f"the plain server ended: {said}")
-                said += line
+                line = await plain.stderr.readline() if plain.stderr else b""
+                check(line != b"", f"the plain server ended: {said}")
+                said += line.decode()
             await compare(session, re.findall(r"http://\S+?:\d+", said)[0], answers)
         finally:
             plain.kill()
+            await plain.wait()
     choices = [choice for answer in answers for choice in answer.choices.values()]
     letters = sum(len(choice["content"]) for choice in choices)
     print(f"{len(choices)} texts of {letters} characters equal an undisturbed server's: 1 passed, 0 failed")
