@@ -23,7 +23,7 @@ pub use bench::{BenchArgs, BenchFormat};
 pub use constraint::ConstraintArgs;
 pub use perplexity::PerplexityArgs;
 pub use sampling::SamplingArgs;
-pub use serve::ServeArgs;
+pub use serve::{AccessArgs, LimitArgs, ServeArgs};
 
 /// Run GGUF language models.
 #[derive(Parser)]

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
+use tokio::sync::watch;
 
+use crate::guard::{self, Guard};
 use crate::models::Models;
 use crate::{ApiError, ServerOptions, openai};
 
@@ -16,6 +19,10 @@ use crate::{ApiError, ServerOptions, openai};
 pub struct App {
     /// Models.
     pub models: Models,
+    /// Who may come in.
+    pub guard: Guard,
+    /// True: the server ends once the running requests have ended.
+    pub draining: watch::Sender<bool>,
     /// How the server was set up.
     pub options: ServerOptions,
 }
@@ -32,18 +39,22 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(openai)
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::disable()) // the guard's limit holds
+        .layer(from_fn_with_state(app.clone(), guard::pass))
         .with_state(app)
 }
 
 async fn health(State(app): Shared) -> Response {
-    match app.models.is_ready() {
-        true => axum::Json(json!({"status": "ok"})).into_response(),
-        false => ApiError {
-            retry_after: Some(1),
-            ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "Loading model")
-        }
-        .into_response(),
+    let state = match (*app.draining.borrow(), app.models.is_ready()) {
+        (false, true) => return axum::Json(json!({"status": "ok"})).into_response(),
+        (true, _) => "draining",
+        (false, false) => "Loading model",
+    };
+    ApiError {
+        retry_after: Some(1),
+        ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, state)
     }
+    .into_response()
 }
 
 async fn nowhere(uri: Uri) -> ApiError {

@@ -4,9 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
+use crate::Limits;
 use crate::app::{App, router};
-use crate::models::{Loader, ModelName, Models};
+use crate::guard::{Guard, GuardError, GuardOptions};
+use crate::life::Life;
+use crate::models::{Loaded, Loader, ModelName, Models};
+use crate::tls::{Tls, TlsError, TlsFiles};
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -15,6 +20,24 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// The models there are; the first is loaded at the start.
     pub models: Vec<ModelName>,
+    /// How much of everything a client may have.
+    pub limits: Limits,
+    /// Who may come in.
+    pub guard: GuardOptions,
+    /// For `https`.
+    pub tls: Option<TlsFiles>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            address: ([127, 0, 0, 1], 8080).into(),
+            models: Vec::new(),
+            limits: Limits::default(),
+            guard: GuardOptions::default(),
+            tls: None,
+        }
+    }
 }
 
 /// Why a server can't start or go on.
@@ -37,43 +60,62 @@ pub enum ServerError {
     /// The first model could not be loaded.
     #[error("{0}")]
     Model(String),
-    /// Connections are no longer accepted.
-    #[error("the server has stopped: {0}")]
-    Accept(std::io::Error),
+    /// A key, a host or an origin is none.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// The certificate or its key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Not all requests ended in time.
+    #[error(
+        "{connections} requests were cut off: they had not ended within {limit:?} (--drain-timeout)"
+    )]
+    CutOff {
+        /// How many.
+        connections: usize,
+        /// How long they had.
+        limit: std::time::Duration,
+    },
 }
 
 /// A server whose port is bound.
 pub struct Server {
     listener: TcpListener,
+    tls: Option<Tls>,
     app: Arc<App>,
+}
+
+/// A look into a running server.
+#[derive(Clone)]
+pub struct Handle(Arc<App>);
+
+impl Handle {
+    /// The loaded models.
+    pub fn loaded(&self) -> Vec<Arc<Loaded>> {
+        self.0.models.loaded()
+    }
 }
 
 impl Server {
     /// Binds the port; no model is loaded yet.
     ///
     /// # Errors
-    /// The port can't be bound; no model, or two of one name.
+    /// The port can't be bound; no model, or two of one name; keys, hosts, origins or TLS files that are none.
     pub async fn bind(options: ServerOptions, loader: Loader) -> Result<Server, ServerError> {
-        if options.models.is_empty() {
-            return Err(ServerError::NoModel);
-        }
-        for (i, name) in options.models.iter().enumerate() {
-            if options
-                .models
-                .iter()
-                .skip(i)
-                .skip(1)
-                .any(|o| o.id == name.id)
-            {
-                return Err(ServerError::SameName(name.id.clone()));
-            }
-        }
+        check_names(&options.models)?;
         let address = options.address;
+        let guard = Guard::new(&options.guard, address)?;
+        let tls = options.tls.as_ref().map(Tls::read).transpose()?;
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| ServerError::Bind { address, source })?;
         let models = Models::new(options.models.clone(), loader);
-        let app = Arc::new(App { models, options });
-        Ok(Server { listener, app })
+        let app = Arc::new(App {
+            models,
+            guard,
+            draining: watch::Sender::new(false),
+            options,
+        });
+        Ok(Server { listener, tls, app })
     }
 
     /// Where it listens.
@@ -84,17 +126,29 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Loads the first model and serves until `stop` is done; `ready` is called once the model is loaded.
+    /// For looks into it while it runs.
+    pub fn handle(&self) -> Handle {
+        Handle(self.app.clone())
+    }
+
+    /// Loads the first model and serves until `stop` is done; then lets the running requests end. `ready` is called once
+    /// the model is loaded.
     ///
     /// # Errors
-    /// The first model can't be loaded; connections can't be accepted.
+    /// The first model can't be loaded; requests did not end in time.
     pub async fn run(
         self,
         ready: impl FnOnce(),
-        stop: impl Future<Output = ()> + Send + 'static,
+        stop: impl Future<Output = ()>,
     ) -> Result<(), ServerError> {
-        let app = self.app.clone();
-        let serve = axum::serve(self.listener, router(self.app)).with_graceful_shutdown(stop);
+        let app = self.app;
+        let limit = app.options.limits.drain;
+        let life = Life {
+            router: router(app.clone()),
+            limits: app.options.limits.clone(),
+            tls: self.tls,
+            draining: app.draining.clone(),
+        };
         let load = async {
             let loaded = app.models.get(None).await;
             loaded.map_err(|e| ServerError::Model(e.message))?;
@@ -102,8 +156,24 @@ impl Server {
             std::future::pending::<Result<(), ServerError>>().await
         };
         tokio::select! {
-            served = serve.into_future() => served.map_err(ServerError::Accept),
+            cut_off = life.run(self.listener, stop) => match cut_off {
+                0 => Ok(()),
+                connections => Err(ServerError::CutOff { connections, limit }),
+            },
             failed = load => failed,
         }
     }
+}
+
+fn check_names(models: &[ModelName]) -> Result<(), ServerError> {
+    if models.is_empty() {
+        return Err(ServerError::NoModel);
+    }
+    for (i, name) in models.iter().enumerate() {
+        let mut others = models.iter().skip(i).skip(1);
+        if others.any(|o| o.id == name.id) {
+            return Err(ServerError::SameName(name.id.clone()));
+        }
+    }
+    Ok(())
 }

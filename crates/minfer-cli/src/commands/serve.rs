@@ -5,41 +5,159 @@ use std::path::Path;
 use std::sync::Arc;
 
 use minfer::engine::{Engine, EngineOptions};
-use minfer_server::{Loader, ModelName, Server, ServerOptions};
+use minfer_server::{
+    GuardOptions, Limits, Loader, ModelName, Server, ServerError, ServerOptions, TlsFiles,
+};
 
-use crate::args::{EngineArgs, ServeArgs};
+use crate::args::{AccessArgs, EngineArgs, LimitArgs, ServeArgs};
 use crate::models;
 use crate::output::{Failure, Outcome, note};
 
 /// Positions a conversation has when the user says nothing; at most the model's own limit.
 const N_CTX: usize = 8192;
 
-/// Serves until it is interrupted.
+/// Serves until it is told to end.
 pub fn serve(a: ServeArgs) -> Outcome {
     let options = ServerOptions {
         address: SocketAddr::new(a.host, a.port),
         models: a.models.iter().map(|m| name(m)).collect(),
+        limits: limits(&a.limits),
+        guard: GuardOptions {
+            keys: keys(&a.access)?,
+            allowed_hosts: a.access.allowed_host.clone(),
+            cors_origins: a.access.cors_origin.clone(),
+        },
+        tls: tls(&a.access),
     };
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|e| Failure::Error(format!("no threads for the server: {e}")))?;
-    let failed = |e: minfer_server::ServerError| Failure::Error(e.to_string());
-    runtime.block_on(async {
-        let server = Server::bind(options, loader(&a)).await.map_err(failed)?;
-        let address = server
-            .address()
-            .map_err(|e| Failure::Error(e.to_string()))?;
-        note(format_args!(
-            "listening on http://{address}, loading the model"
-        ));
-        let ready = || note("ready");
-        server.run(ready, interrupted()).await.map_err(failed)
-    })
+    let ended = runtime.block_on(listen(&a, options));
+    // What still loads or computes is for nobody.
+    runtime.shutdown_background();
+    ended
 }
 
-async fn interrupted() {
-    if let Err(e) = tokio::signal::ctrl_c().await {
-        tracing::warn!("interrupts are not handled: {e}");
-        std::future::pending::<()>().await;
+async fn listen(a: &ServeArgs, options: ServerOptions) -> Outcome {
+    let failed = |e: ServerError| match e {
+        ServerError::Guard(_) | ServerError::SameName(_) => Failure::Usage(e.to_string()),
+        _ => Failure::Error(e.to_string()),
+    };
+    let scheme = if options.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let open = options.guard.keys.is_empty();
+    let signals = Signals::new()?;
+    let server = Server::bind(options, loader(a)).await.map_err(failed)?;
+    let address = server.address()?;
+    note(format_args!(
+        "listening on {scheme}://{address}, loading the model"
+    ));
+    if open && !address.ip().is_loopback() {
+        note(format_args!(
+            "note: whoever reaches {address} can use the server: --api-key asks for a key"
+        ));
+    }
+    let ready = || note("ready");
+    server.run(ready, signals.end()).await.map_err(failed)
+}
+
+fn limits(a: &LimitArgs) -> Limits {
+    Limits {
+        connections: a.max_connections,
+        body: usize::try_from(a.max_body).unwrap_or(usize::MAX),
+        idle: a.idle_timeout,
+        request: (!a.request_timeout.is_zero()).then_some(a.request_timeout),
+        drain: a.drain_timeout,
+        ..Limits::default()
+    }
+}
+
+fn tls(a: &AccessArgs) -> Option<TlsFiles> {
+    let files = a.tls_cert.clone().zip(a.tls_key.clone());
+    files.map(|(certificate, key)| TlsFiles { certificate, key })
+}
+
+/// The keys of the flags, the file and the environment. A place for keys that holds none is an error: it was meant to
+/// lock something.
+fn keys(a: &AccessArgs) -> Result<Vec<String>, Failure> {
+    const VARIABLE: &str = "MINFER_API_KEY";
+    let mut keys = a.api_key.clone();
+    if let Some(file) = &a.api_key_file {
+        let text = models::read_text(file)?;
+        let lines = text.lines().map(str::trim);
+        let found: Vec<&str> = lines
+            .filter(|l| !l.is_empty() && !l.starts_with('#'))
+            .collect();
+        if found.is_empty() {
+            let message = format!("{}: holds no key, one a line", file.display());
+            return Err(Failure::Error(message));
+        }
+        keys.extend(found.into_iter().map(str::to_owned));
+    }
+    match std::env::var(VARIABLE) {
+        Ok(key) if key.is_empty() => {
+            let message = format!("{VARIABLE} is empty: set it to a key, or not at all");
+            return Err(Failure::Usage(message));
+        }
+        Ok(key) => keys.push(key),
+        Err(std::env::VarError::NotPresent) => {}
+        Err(e) => return Err(Failure::Usage(format!("{VARIABLE}: {e}"))),
+    }
+    Ok(keys)
+}
+
+/// The signals that end a server, listened to from now on.
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the first; the second ends the process, with the code shells know the signal by.
+    async fn end(mut self) {
+        self.next().await;
+        note("ending once the running requests have ended; a second signal ends at once");
+        tokio::spawn(async move { std::process::exit(self.next().await) });
+    }
+
+    async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => 130,
+            _ = self.terminate.recv() => 143,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals)
+    }
+
+    async fn end(self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        note("ending once the running requests have ended; a second Ctrl-C ends at once");
+        tokio::spawn(async {
+            drop(tokio::signal::ctrl_c().await);
+            std::process::exit(130)
+        });
     }
 }
 

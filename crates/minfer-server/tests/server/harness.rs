@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use minfer::engine::{Engine, EngineOptions, Model};
-use minfer_server::{Loader, ModelName, Server, ServerOptions};
+use minfer_server::{Handle, Loader, ModelName, Server, ServerOptions};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -14,8 +14,10 @@ use crate::models::tiny;
 pub struct Running {
     /// `http://127.0.0.1:PORT`.
     pub url: String,
+    /// For looks into it.
+    pub handle: Handle,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<Result<(), String>>>,
 }
 
 /// An answer to a request.
@@ -74,6 +76,7 @@ impl Setup {
             server: ServerOptions {
                 address: ([127, 0, 0, 1], 0).into(),
                 models: models.iter().map(name).collect(),
+                ..ServerOptions::default()
             },
             engine: EngineOptions {
                 n_ctx: 256,
@@ -99,13 +102,15 @@ impl Setup {
             runtime.block_on(async {
                 let server = Server::bind(server, loader).await.expect("a port");
                 let address = server.address().expect("an address");
-                let ready = move || tell.send(address).expect("a test");
+                let handle = server.handle();
+                let ready = move || drop(tell.send((address, handle)));
                 let stop = async { drop(stopped.await) };
-                server.run(ready, stop).await.expect("a server");
-            });
+                server.run(ready, stop).await.map_err(|e| e.to_string())
+            })
         });
-        let address = told.recv().expect("a loaded model");
+        let (address, handle) = told.recv().expect("a loaded model");
         Running {
+            handle,
             url: format!("http://{address}"),
             stop: Some(stop),
             thread: Some(thread),
@@ -131,12 +136,24 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Tells it to end.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// How it ended, once it has been told to.
+    pub fn end(&mut self) -> Result<(), String> {
+        let thread = self.thread.take().expect("once");
+        thread.join().expect("no panic")
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        let thread = self.thread.take().expect("once");
-        if !std::thread::panicking() {
-            thread.join().expect("a server that ends well");
+        self.stop();
+        if self.thread.is_some() && !std::thread::panicking() {
+            self.end().expect("a server that ends well");
         }
     }
 }

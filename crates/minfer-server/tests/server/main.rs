@@ -5,6 +5,8 @@ mod completions;
 mod embeddings;
 mod golden;
 mod harness;
+mod life;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
+mod raw;
