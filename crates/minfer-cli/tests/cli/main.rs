@@ -14,5 +14,6 @@ mod long;
 mod models;
 mod process;
 mod prompts;
+mod serve;
 mod smollm2;
 mod tables;

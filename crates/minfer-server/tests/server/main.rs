@@ -4,6 +4,7 @@ mod chat;
 mod completions;
 mod embeddings;
 mod golden;
+mod guard;
 mod harness;
 mod life;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]

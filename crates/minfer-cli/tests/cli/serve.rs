@@ -1,0 +1,212 @@
+//! `minfer serve`: flags, and how the process begins and ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::models::{endless, tiny};
+use crate::process::{Output, finish, minfer, run, spawn};
+
+/// A server process.
+struct Serving {
+    child: Child,
+    /// What it says from now on.
+    says: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Serving {
+    /// Waits until it is ready.
+    fn start(args: &[&str]) -> Serving {
+        let mut command = minfer(["serve", "--port", "0", "-t", "1"].iter().chain(args));
+        command.stdin(Stdio::null());
+        let mut child = spawn(&mut command);
+        let mut says = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        says.read_line(&mut line).expect("text");
+        let rest = line.strip_prefix("listening on http://");
+        let address = rest.and_then(|r| r.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        line.clear();
+        says.read_line(&mut line).expect("text");
+        assert_eq!(line, "ready\n");
+        Serving {
+            child,
+            says,
+            address,
+        }
+    }
+
+    /// Sends a request and reads the answer until `needle`.
+    fn ask(&self, request: &str, needle: &str) -> (TcpStream, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("a server");
+        stream
+            .write_all(request.as_bytes())
+            .expect("a server that reads");
+        let (mut said, mut buffer) = (String::new(), [0; 1024]);
+        while !said.contains(needle) {
+            let n = stream.read(&mut buffer).expect("an answer");
+            assert!(n > 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&buffer[..n]));
+        }
+        (stream, said)
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args([name, &pid])
+            .status();
+        assert!(sent.expect("kill").success());
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.says.read_line(&mut line).expect("text");
+        line
+    }
+
+    fn end(mut self) -> Output {
+        let mut rest = String::new();
+        self.says.read_to_string(&mut rest).expect("text");
+        let output = finish(self.child);
+        Output {
+            stderr: rest,
+            ..output
+        }
+    }
+}
+
+/// A stream that goes on for as long as the test needs.
+fn talk() -> String {
+    let body = r#"{"messages":[{"role":"user","content":"a"}],"ignore_eos":true,"max_tokens":100000,"stream":true}"#;
+    let length = body.len();
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[test]
+fn wrong_flags_are_refused_in_one_line() {
+    let model = tiny("llama");
+    for (flag, value, needle) in [
+        ("--port", "65536", "--port"),
+        ("--host", "localhost", "--host"),
+        ("--parallel", "0", "--parallel"),
+        ("--queue", "0", "--queue"),
+        ("--max-body", "0", "500M or 2G"),
+        ("--max-connections", "0", "--max-connections"),
+        ("--idle-timeout", "-1", "number of seconds"),
+        ("--request-timeout", "nan", "number of seconds"),
+        ("--drain-timeout", "soon", "number of seconds"),
+        ("--api-key", "", "API key 1"),
+        ("--api-key", "with space", "API key 1"),
+        ("--allowed-host", "http://a.example", "is no host name"),
+        ("--cors-origin", "a.example", "is no origin"),
+        ("--tls-cert", "a.pem", "--tls-key"),
+        ("--no-such-flag", "1", "--no-such-flag"),
+    ] {
+        let output = run(["serve", &model, "--port", "0", flag, value]);
+        output.refused(2, &[needle]);
+        assert!(flag != "--api-key" || value.is_empty() || !output.stderr.contains(value));
+    }
+    run(["serve"]).refused(2, &["MODELS"]);
+    let twice = ["serve", "a=x.gguf", "a=y.gguf", "--port", "0"];
+    run(twice).refused(2, &["two models are called 'a'"]);
+}
+
+#[test]
+fn what_the_machine_refuses_is_an_error() {
+    let model = tiny("llama");
+    let serve = |args: &[&str]| run(["serve", &model, "--port", "0"].iter().chain(args));
+    serve(&["--api-key-file", "/no/such/file"]).refused(1, &["/no/such/file"]);
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(empty.path(), "# none yet\n\n").unwrap();
+    let empty = empty.path().to_str().unwrap();
+    serve(&["--api-key-file", empty]).refused(1, &["holds no key"]);
+    serve(&["--tls-cert", empty, "--tls-key", empty]).refused(1, &["holds no certificate"]);
+    let mut command = minfer(["serve", &model, "--port", "0"]);
+    let no_key = finish(spawn(command.env("MINFER_API_KEY", "")));
+    no_key.refused(2, &["MINFER_API_KEY is empty"]);
+    // The port is bound before anything is loaded: a missing model comes second.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let both = run(["serve", "/no/such/model.gguf", "--port", &port]);
+    both.refused(1, &["cannot listen on 127.0.0.1", &port]);
+    let missing = run(["serve", "/no/such/model.gguf", "--port", "0"]);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(missing.stderr.contains("error: ") && missing.stderr.contains("/no/such/model.gguf"));
+}
+
+#[test]
+fn keys_come_from_flags_a_file_and_the_environment() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# keys\nfrom-file-1\n\n from-file-2 \n").unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let model = tiny("llama");
+    let server = Serving::start(&[&model, "--api-key", "from-flag", "--api-key-file", &path]);
+    let status = |key: &str| {
+        let request = format!(
+            "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n"
+        );
+        server.ask(&request, "\r\n").1[9..12].to_owned()
+    };
+    assert_eq!(
+        ["from-flag", "from-file-1", "from-file-2"].map(status),
+        ["200", "200", "200"]
+    );
+    assert_eq!(
+        ["#", "keys", "from-file", ""].map(status),
+        ["401", "401", "401", "401"]
+    );
+    server.signal("-TERM");
+    assert_eq!(server.end().code, Some(0));
+}
+
+#[test]
+fn the_first_signal_lets_requests_end_and_the_second_does_not() {
+    let model = endless();
+    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut server = Serving::start(&[model.path(), "-c", "100000"]);
+        let (_stream, _) = server.ask(&talk(), "data: ");
+        server.signal(name);
+        let said = server.line();
+        assert!(said.starts_with("ending once"), "{said}");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(
+            server.child.try_wait().unwrap().is_none(),
+            "it ended too early"
+        );
+        let started = Instant::now();
+        server.signal(name);
+        assert_eq!(server.end().code, Some(code));
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_server_with_nothing_to_do_ends_well_at_once() {
+    let server = Serving::start(&[&tiny("llama")]);
+    let (_idle, said) = server.ask("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n", "}");
+    assert!(said.ends_with("{\"status\":\"ok\"}"), "{said}");
+    let started = Instant::now();
+    server.signal("-TERM");
+    let output = server.end();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn who_is_cut_off_is_counted() {
+    let model = endless();
+    let server = Serving::start(&[model.path(), "-c", "100000", "--drain-timeout", "0.2"]);
+    let (_stream, _) = server.ask(&talk(), "data: ");
+    server.signal("-TERM");
+    let output = server.end();
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(
+        output.stderr.contains("error: 1 requests were cut off"),
+        "{output:?}"
+    );
+}
