@@ -1,4 +1,5 @@
 """What the client suites share: a live server, a recorder between it and every client, and the tally of checks."""
+import atexit
 import re
 import subprocess
 import threading
@@ -12,7 +13,8 @@ class Minfer:
     """`minfer serve` on a free port; ready when this is made."""
 
     def __init__(self, command):
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # nothing stays behind, however this ends
         self.said, self.url, ready = [], None, threading.Event()
         threading.Thread(target=self._listen, args=(ready,), daemon=True).start()
         if not ready.wait(180) or self.process.poll() is not None:
