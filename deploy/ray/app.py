@@ -116,8 +116,9 @@ class Engine:
         return None if self._child.poll() is not None else (self._url, self._child.pid)
 
     def __del__(self) -> None:
-        """Ray lets this replica go: its answers have the drain time to end. A stream that does not is taken over."""
-        self._child.terminate()
+        """Ray lets this replica go: its answers have the drain time to end. A stream that does not is taken over, and so
+        are those of a server that hangs."""
+        self._child.terminate() if self._is_ready() else self._child.kill()
         try:
             self._child.wait(self._drain)
         except subprocess.TimeoutExpired:

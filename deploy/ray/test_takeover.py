@@ -1,10 +1,10 @@
 """Kills a replica under load and shows that nobody notices.
 
     pip install -r deploy/ray/requirements.txt
-    python deploy/ray/test_takeover.py BINARY MODEL
+    python deploy/ray/test_takeover.py BINARY MODEL [SIGNAL]
 
 On this machine: two replicas of `minfer serve` on Ray Serve, some dozens of requests at once, streamed and not. In the
-middle of their answers one minfer process gets `kill -9`. Every answer must be complete and equal to what a plain
+middle of their answers one minfer process gets `kill -9`, or another signal (STOP: it hangs, and Ray must notice). Every answer must be complete and equal to what a plain
 `minfer serve`, alone and undisturbed, says to the same request with the same seed. Exit code 0 if so.
 """
 
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 Places = list[tuple[str, int]]
 REQUESTS = 48
 # A replica is killed once so many of its streams have so many pieces each.
-KILL_STREAMS, KILL_PIECES = 3, 5
+KILL_STREAMS, KILL_PIECES = 3, 8
 SYSTEM = ["You tell long stories.", "You are a terse pirate.", "You teach chemistry.", "You answer in rhymes."]
 LIMIT_S = 300
 
@@ -114,7 +114,9 @@ async def ask(session: aiohttp.ClientSession, url: str, body: Json, flying: set[
     return answer
 
 
-async def killed_under_load(session: aiohttp.ClientSession, url: str, where: Callable[[], Places]) -> list[Answer]:
+async def killed_under_load(
+    session: aiohttp.ClientSession, url: str, where: Callable[[], Places], how: signal.Signals
+) -> list[Answer]:
     """All answers, with a replica killed in the middle of some of them."""
     flying: set[Answer] = set()
 
@@ -126,8 +128,8 @@ async def killed_under_load(session: aiohttp.ClientSession, url: str, where: Cal
             if streams >= KILL_STREAMS:
                 break
             await asyncio.sleep(0.01)
-        os.kill(places[victim], signal.SIGKILL)
-        print(f"killed {victim}, process {places[victim]}, in the middle of {streams} streams")
+        os.kill(places[victim], how)
+        print(f"{how.name} to {victim}, process {places[victim]}, in the middle of {streams} streams")
 
     begin = time.monotonic()
     killing = asyncio.create_task(kill())
@@ -177,14 +179,14 @@ async def compare(session: aiohttp.ClientSession, url: str, answers: list[Answer
             check(choice["role"] == "assistant" and choice["content"] != "", f"request {i} says nothing")
 
 
-async def test(binary: str, model: str, url: str, where: Callable[[], Places]) -> None:
+async def test(binary: str, model: str, url: str, where: Callable[[], Places], how: signal.Signals) -> None:
     """The whole test, on a running application."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         before = await asyncio.to_thread(where)
         check(len(before) == 2, f"not two replicas: {before}")
-        answers = await killed_under_load(session, url, where)
+        answers = await killed_under_load(session, url, where, how)
         begin = time.monotonic()
-        while len(now := await asyncio.to_thread(where)) < 2:
+        while len(now := await asyncio.to_thread(where)) < 2 or now == before:
             check(time.monotonic() < begin + 60, "the dead replica does not come back")
             await asyncio.sleep(0.2)
         new = [place for place in now if place not in before]
@@ -212,6 +214,7 @@ async def test(binary: str, model: str, url: str, where: Callable[[], Places]) -
 def main() -> int:
     """Starts Ray on this machine alone, tests, and ends it."""
     binary, model = map(os.path.abspath, sys.argv[1:3])
+    how = signal.Signals[f"SIG{sys.argv[3] if len(sys.argv) > 3 else 'KILL'}"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -222,10 +225,10 @@ def main() -> int:
 
     def where() -> Places:
         found = engines.broadcast("where").results(timeout_s=10, return_exceptions=True)
-        return [place for place in found if isinstance(place, tuple)]
+        return sorted(place for place in found if isinstance(place, tuple))
 
     try:
-        asyncio.run(asyncio.wait_for(test(binary, model, f"http://127.0.0.1:{port}", where), LIMIT_S))
+        asyncio.run(asyncio.wait_for(test(binary, model, f"http://127.0.0.1:{port}", where, how), LIMIT_S))
     except (Wrong, TimeoutError, aiohttp.ClientError) as e:
         print(f"FAILED: {e!r}")
         return 1
