@@ -159,7 +159,8 @@ impl Guard {
 /// Needs no key: whether the server lives, and the page, which asks for the key itself.
 fn is_open(request: &Request) -> bool {
     let path = request.uri().path();
-    path == "/health" || (request.method() == Method::GET && matches!(path, "/" | "/favicon.ico"))
+    let page = matches!(path, "/" | "/favicon.ico") || path.starts_with("/page/");
+    path == "/health" || (page && matches!(*request.method(), Method::GET | Method::HEAD))
 }
 
 /// In front of every path.

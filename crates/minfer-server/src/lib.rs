@@ -39,6 +39,6 @@ mod tls;
 pub use error::ApiError;
 pub use guard::{GuardError, GuardOptions};
 pub use limits::Limits;
-pub use models::{Loaded, Loader, ModelName};
+pub use models::{Loaded, Loader, ModelName, Residency, Room};
 pub use server::{Handle, Server, ServerError, ServerOptions};
 pub use tls::{TlsError, TlsFiles};

@@ -1,12 +1,19 @@
 //! Which models there are, and which of them are loaded.
 
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use minfer::engine::Engine;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 
 use crate::{ApiError, id};
+
+/// A model that waits for memory waits so long for others to become idle.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A model that can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,94 +24,166 @@ pub struct ModelName {
     pub spec: String,
 }
 
-/// Makes an engine of a model's spec; it may take long and is called on a thread of its own.
-pub type Loader = Arc<dyn Fn(&str) -> Result<Engine, String> + Send + Sync>;
+/// Asks for room for a model of so many bytes, once they are known; an error says why there is none.
+pub type Room<'a> = &'a mut dyn FnMut(u64) -> Result<(), String>;
 
-/// A loaded model.
+/// Makes an engine of a model's spec, having asked for room; it may take long and is called on a thread of its own.
+pub type Loader = Arc<dyn Fn(&str, Room<'_>) -> Result<Engine, String> + Send + Sync>;
+
+/// How many models are loaded at once, and for how long. One that works is never unloaded.
+#[derive(Clone, Debug, Default)]
+pub struct Residency {
+    /// Bytes of all; what was used least recently makes room. `None`: no limit.
+    pub memory: Option<u64>,
+    /// How many. `None`: no limit.
+    pub max: Option<usize>,
+    /// An idle model other than the first is unloaded after this. `None`: never.
+    pub keep_alive: Option<Duration>,
+}
+
+/// A loaded model. It stays loaded as long as a request holds this.
 pub struct Loaded {
     /// What clients call it.
     pub id: String,
     /// At work.
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
+    /// None for who only looks.
+    _lease: Option<Lease>,
 }
 
 /// All models of a server.
-pub struct Models {
-    slots: Vec<Slot>,
+pub struct Models(Arc<Registry>);
+
+struct Registry {
+    slots: Mutex<Vec<Slot>>,
+    /// A model became idle, or is gone.
+    freed: Condvar,
+    names: Vec<ModelName>,
     loader: Loader,
+    residency: Residency,
+    /// The first model has been loaded.
+    ready: AtomicBool,
     created: u64,
 }
 
-struct Slot {
-    name: ModelName,
-    /// Who loads it holds the lock; others wait for that.
-    loaded: Mutex<Option<Arc<Loaded>>>,
+type Outcome = Result<Arc<Loaded>, ApiError>;
+
+enum Slot {
+    Absent,
+    /// With the bytes that are kept for it, once it has been given a place.
+    Loading(Option<u64>, watch::Receiver<Option<Outcome>>),
+    Present(Present),
+}
+
+struct Present {
+    engine: Arc<Engine>,
+    bytes: u64,
+    /// Requests that hold it.
+    users: usize,
+    used: Instant,
+}
+
+/// A request's hold on a model.
+struct Lease {
+    registry: Arc<Registry>,
+    slot: usize,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(Slot::Present(p)) = self.registry.lock().get_mut(self.slot) {
+            p.users = p.users.saturating_sub(1);
+            p.used = Instant::now();
+        }
+        self.registry.freed.notify_all();
+    }
 }
 
 impl Models {
     /// None of them loaded yet.
-    pub fn new(names: Vec<ModelName>, loader: Loader) -> Models {
-        let slot = |name| Slot {
-            name,
-            loaded: Mutex::new(None),
-        };
-        Models {
-            slots: names.into_iter().map(slot).collect(),
+    pub fn new(names: Vec<ModelName>, residency: Residency, loader: Loader) -> Models {
+        Models(Arc::new(Registry {
+            slots: Mutex::new(names.iter().map(|_| Slot::Absent).collect()),
+            freed: Condvar::new(),
+            names,
             loader,
+            residency,
+            ready: AtomicBool::new(false),
             created: id::now(),
-        }
+        }))
     }
 
     /// The names that clients may ask for.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.slots.iter().map(|s| s.name.id.as_str())
+        self.0.names.iter().map(|n| n.id.as_str())
     }
 
     /// When the server began, in seconds since 1970.
     pub fn created(&self) -> u64 {
-        self.created
+        self.0.created
     }
 
-    /// Whether the first model is loaded.
+    /// Whether the first model has been loaded.
     pub fn is_ready(&self) -> bool {
-        let first = self.slots.first();
-        // Who holds the lock is loading.
-        first.is_some_and(|s| s.loaded.try_lock().is_ok_and(|l| l.is_some()))
+        self.0.ready.load(Ordering::Acquire)
     }
 
-    /// The loaded models.
+    /// The loaded models, to look at.
     pub fn loaded(&self) -> Vec<Arc<Loaded>> {
-        let held = self.slots.iter().filter_map(|s| s.loaded.try_lock().ok());
-        held.filter_map(|l| l.clone()).collect()
+        let slots = self.0.lock();
+        let present = |(name, slot): (&ModelName, &Slot)| match slot {
+            Slot::Present(p) => Some(Arc::new(Loaded {
+                id: name.id.clone(),
+                engine: p.engine.clone(),
+                _lease: None,
+            })),
+            _ => None,
+        };
+        self.0
+            .names
+            .iter()
+            .zip(slots.iter())
+            .filter_map(present)
+            .collect()
     }
 
-    /// The model of this name, loaded now if it is not; without a name the first one.
+    /// The model of this name, loaded now if it is not; without a name the first one. Who asks for a model that is being
+    /// loaded waits for that; who leaves does not stop it.
     ///
     /// # Errors
-    /// 404 with the names there are; 500 with the reason why it can't be loaded.
+    /// 404 with the names there are; 503 if models at work leave no room for it; 500 with the reason why it can't be
+    /// loaded: the next request tries again.
     pub async fn get(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
         let slot = match name {
-            None => self.slots.first(),
-            Some(name) => self.slots.iter().find(|s| s.name.id == name),
+            None => Some(0),
+            Some(name) => self.ids().position(|id| id == name),
         };
         let slot = slot.ok_or_else(|| self.unknown(name.unwrap_or_default()))?;
-        let mut loaded = slot.loaded.lock().await;
-        if let Some(loaded) = &*loaded {
-            return Ok(loaded.clone());
-        }
-        let (loader, spec) = (self.loader.clone(), slot.name.spec.clone());
-        let made = tokio::task::spawn_blocking(move || loader(&spec)).await;
-        let failed = |e: String| {
-            let message = format!("model '{}' could not be loaded: {e}", slot.name.id);
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        let mut outcome = match self.0.enter(slot) {
+            Entered::Present(loaded) => return Ok(loaded),
+            Entered::Loading(outcome) => outcome,
+            Entered::Load(tell, outcome) => {
+                let registry = self.0.clone();
+                tokio::task::spawn_blocking(move || registry.load_and_tell(slot, &tell));
+                outcome
+            }
         };
-        let engine = made.map_err(|e| failed(e.to_string()))?.map_err(failed)?;
-        let made = Arc::new(Loaded {
-            id: slot.name.id.clone(),
-            engine,
-        });
-        *loaded = Some(made.clone());
-        Ok(made)
+        let known = outcome.wait_for(Option::is_some).await;
+        let known = known.map(|o| o.clone());
+        known.ok().flatten().unwrap_or_else(|| Err(panicked()))
+    }
+
+    /// Unloads models that nobody has asked for in a while, for ever.
+    pub async fn tend(&self) -> Infallible {
+        let Some(keep) = self.0.residency.keep_alive else {
+            return std::future::pending().await;
+        };
+        let pause = keep.clamp(Duration::from_millis(10), Duration::from_secs(1));
+        loop {
+            tokio::time::sleep(pause).await;
+            let registry = self.0.clone();
+            drop(tokio::task::spawn_blocking(move || registry.unload_idle(keep)).await);
+        }
     }
 
     /// What a client is told that asks for a model there is not.
@@ -118,5 +197,205 @@ impl Models {
             param: Some("model".to_owned()),
             ..ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found")
         }
+    }
+}
+
+fn panicked() -> ApiError {
+    let message = "the model could not be loaded: internal error, the server goes on";
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+}
+
+/// How a model stands for who asks for it.
+enum Entered {
+    Present(Arc<Loaded>),
+    Loading(watch::Receiver<Option<Outcome>>),
+    /// Who asks loads it, and tells the others.
+    Load(
+        watch::Sender<Option<Outcome>>,
+        watch::Receiver<Option<Outcome>>,
+    ),
+}
+
+impl Registry {
+    /// The slots. Nothing panics while they are held.
+    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn id(&self, slot: usize) -> &str {
+        self.names.get(slot).map_or("", |n| n.id.as_str())
+    }
+
+    fn lend(self: &Arc<Registry>, slot: usize, engine: Arc<Engine>) -> Arc<Loaded> {
+        Arc::new(Loaded {
+            id: self.id(slot).to_owned(),
+            engine,
+            _lease: Some(Lease {
+                registry: self.clone(),
+                slot,
+            }),
+        })
+    }
+
+    fn enter(self: &Arc<Registry>, slot: usize) -> Entered {
+        let mut slots = self.lock();
+        match slots.get_mut(slot) {
+            Some(Slot::Present(p)) => {
+                p.users = p.users.saturating_add(1);
+                Entered::Present(self.lend(slot, p.engine.clone()))
+            }
+            Some(Slot::Loading(_, outcome)) => Entered::Loading(outcome.clone()),
+            other => {
+                let (tell, outcome) = watch::channel(None);
+                if let Some(absent) = other {
+                    *absent = Slot::Loading(None, outcome.clone());
+                }
+                Entered::Load(tell, outcome)
+            }
+        }
+    }
+
+    /// Loads a model, whatever happens on the way.
+    fn load_and_tell(self: &Arc<Registry>, slot: usize, tell: &watch::Sender<Option<Outcome>>) {
+        let made = catch_unwind(AssertUnwindSafe(|| self.load(slot)));
+        let made = made.unwrap_or_else(|_| Err(panicked()));
+        let outcome = made.map(|(engine, bytes)| {
+            let engine = Arc::new(engine);
+            let present = Present {
+                engine: engine.clone(),
+                bytes,
+                users: 1, // the one that is told now
+                used: Instant::now(),
+            };
+            self.set(slot, Slot::Present(present));
+            if slot == 0 {
+                self.ready.store(true, Ordering::Release);
+            }
+            self.lend(slot, engine)
+        });
+        if outcome.is_err() {
+            self.set(slot, Slot::Absent);
+        }
+        tell.send_replace(Some(outcome));
+    }
+
+    fn set(&self, slot: usize, to: Slot) {
+        if let Some(old) = self.lock().get_mut(slot) {
+            *old = to;
+        }
+        self.freed.notify_all();
+    }
+
+    fn load(&self, slot: usize) -> Result<(Engine, u64), ApiError> {
+        self.make_room(slot, 0)?;
+        let (mut bytes, mut refused) = (0, None);
+        let mut room = |wanted| {
+            bytes = wanted;
+            self.make_room(slot, wanted).map_err(|e| {
+                let message = e.message.clone();
+                refused = Some(e);
+                message
+            })
+        };
+        let spec = self.names.get(slot).map_or("", |n| n.spec.as_str());
+        let started = Instant::now();
+        let made = (self.loader)(spec, &mut room);
+        let engine = made.map_err(|e| {
+            let message = format!("model '{}' could not be loaded: {e}", self.id(slot));
+            let failed = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message);
+            refused.unwrap_or(failed)
+        })?;
+        tracing::info!(
+            "model '{}' loaded in {:?}",
+            self.id(slot),
+            started.elapsed()
+        );
+        Ok((engine, bytes))
+    }
+
+    /// Unloads idle models, the least recently used first, until another one of `bytes` fits in.
+    fn make_room(&self, slot: usize, bytes: u64) -> Result<(), ApiError> {
+        let memory = self.residency.memory.unwrap_or(u64::MAX);
+        let max = self.residency.max.unwrap_or(usize::MAX);
+        if bytes > memory {
+            let message = format!(
+                "model '{}' could not be loaded: it takes {bytes} bytes, all models may take {memory} (--models-memory)",
+                self.id(slot)
+            );
+            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+        }
+        let started = Instant::now();
+        let mut slots = self.lock();
+        loop {
+            let (mut count, mut used) = (0_usize, 0_u64);
+            for (i, other) in slots.iter().enumerate() {
+                let takes = match other {
+                    Slot::Present(p) => p.bytes,
+                    Slot::Loading(Some(bytes), _) if i != slot => *bytes,
+                    _ => continue,
+                };
+                (count, used) = (count.saturating_add(1), used.saturating_add(takes));
+            }
+            if count < max && used.saturating_add(bytes) <= memory {
+                if let Some(Slot::Loading(reserved, _)) = slots.get_mut(slot) {
+                    *reserved = Some(bytes);
+                }
+                return Ok(());
+            }
+            if let Some(engine) = self.take_idlest(&mut slots) {
+                drop(slots);
+                drop(engine); // waits for its thread
+                slots = self.lock();
+                continue;
+            }
+            let Some(left) = PATIENCE.checked_sub(started.elapsed()) else {
+                return Err(self.no_room(slot));
+            };
+            let waited = self.freed.wait_timeout(slots, left);
+            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn no_room(&self, slot: usize) -> ApiError {
+        let message = format!(
+            "there is no room for model '{}': the others are at work (--models-memory, --models-max)",
+            self.id(slot)
+        );
+        ApiError {
+            retry_after: Some(5),
+            ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        }
+    }
+
+    /// Takes out the idle model that was used least recently.
+    fn take_idlest(&self, slots: &mut [Slot]) -> Option<Arc<Engine>> {
+        let idle = |(i, slot): (usize, &Slot)| match slot {
+            Slot::Present(p) if p.users == 0 => Some((p.used, i)),
+            _ => None,
+        };
+        let (_, i) = slots.iter().enumerate().filter_map(idle).min()?;
+        self.take(slots, i)
+    }
+
+    fn take(&self, slots: &mut [Slot], i: usize) -> Option<Arc<Engine>> {
+        match std::mem::replace(slots.get_mut(i)?, Slot::Absent) {
+            Slot::Present(p) => {
+                tracing::info!("model '{}' is unloaded", self.id(i));
+                Some(p.engine)
+            }
+            _ => None,
+        }
+    }
+
+    /// Unloads models other than the first that have been idle for `keep`.
+    fn unload_idle(&self, keep: Duration) {
+        let mut slots = self.lock();
+        let idle = |slot: &Slot| matches!(slot, Slot::Present(p) if p.users == 0 && p.used.elapsed() >= keep);
+        let all = slots.iter().enumerate().skip(1);
+        let old: Vec<usize> = all.filter(|(_, s)| idle(s)).map(|(i, _)| i).collect();
+        let gone: Vec<_> = old.into_iter().map(|i| self.take(&mut slots, i)).collect();
+        drop(slots);
+        drop(gone); // waits for their threads
+        self.freed.notify_all();
     }
 }

@@ -10,7 +10,7 @@ use crate::Limits;
 use crate::app::{App, router};
 use crate::guard::{Guard, GuardError, GuardOptions};
 use crate::life::Life;
-use crate::models::{Loaded, Loader, ModelName, Models};
+use crate::models::{Loaded, Loader, ModelName, Models, Residency};
 use crate::tls::{Tls, TlsError, TlsFiles};
 
 /// How a server is set up.
@@ -20,6 +20,8 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// The models there are; the first is loaded at the start.
     pub models: Vec<ModelName>,
+    /// How many of them are loaded at once, and for how long.
+    pub residency: Residency,
     /// How much of everything a client may have.
     pub limits: Limits,
     /// Who may come in.
@@ -33,6 +35,7 @@ impl Default for ServerOptions {
         ServerOptions {
             address: ([127, 0, 0, 1], 8080).into(),
             models: Vec::new(),
+            residency: Residency::default(),
             limits: Limits::default(),
             guard: GuardOptions::default(),
             tls: None,
@@ -108,7 +111,7 @@ impl Server {
         let tls = options.tls.as_ref().map(Tls::read).transpose()?;
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| ServerError::Bind { address, source })?;
-        let models = Models::new(options.models.clone(), loader);
+        let models = Models::new(options.models.clone(), options.residency.clone(), loader);
         let app = Arc::new(App {
             models,
             guard,
@@ -153,7 +156,7 @@ impl Server {
             let loaded = app.models.get(None).await;
             loaded.map_err(|e| ServerError::Model(e.message))?;
             ready();
-            std::future::pending::<Result<(), ServerError>>().await
+            match app.models.tend().await {}
         };
         tokio::select! {
             cut_off = life.run(self.listener, stop) => match cut_off {

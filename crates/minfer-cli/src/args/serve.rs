@@ -29,6 +29,16 @@ pub struct ServeArgs {
     /// Requests that may wait; more are refused with 429.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = within(1, 1_usize << 20), allow_negative_numbers = true)]
     pub queue: usize,
+    /// Memory that loaded models may take together, as 8G: idle ones make room for one that is asked for. What a
+    /// model takes is counted as its weights and its KV cache when it is full.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub models_memory: Option<u64>,
+    /// Most models loaded at once.
+    #[arg(long, value_name = "N", value_parser = within(1, 1_usize << 20), allow_negative_numbers = true)]
+    pub models_max: Option<usize>,
+    /// Seconds after which an idle model other than the first is unloaded; -1: never.
+    #[arg(long, value_name = "SECONDS", default_value = "-1", value_parser = seconds_or_never, allow_negative_numbers = true)]
+    pub keep_alive: Duration,
     #[command(flatten)]
     pub limits: LimitArgs,
     #[command(flatten)]
@@ -79,6 +89,14 @@ pub struct AccessArgs {
     /// Private key of the certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+}
+
+/// Takes seconds, or -1: for ever, which is [`Duration::MAX`].
+fn seconds_or_never(text: &str) -> Result<Duration, String> {
+    match text {
+        "-1" => Ok(Duration::MAX),
+        _ => seconds(text).map_err(|e| format!("{e}, or -1")),
+    }
 }
 
 /// Takes seconds: a number from 0 up.

