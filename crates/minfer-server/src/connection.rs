@@ -20,8 +20,6 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use crate::Limits;
 
-/// A client that takes nothing of an answer for so long has gone.
-const STALLED: Duration = Duration::from_secs(120);
 /// Who is refused while it still sends has so long to read why.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -62,7 +60,10 @@ pub async fn serve(
         .header_read_timeout(rules.limits.idle)
         .max_header_size(rules.limits.head)
         .keep_alive(!late)
-        .serve_connection(TokioIo::new(Stalling::new(io)), service);
+        .serve_connection(
+            TokioIo::new(Stalling::new(io, rules.limits.stalled)),
+            service,
+        );
     let told = async { drop(draining.wait_for(|d| *d).await) };
     let ended = tokio::select! {
         ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
@@ -95,15 +96,20 @@ async fn discard(io: &mut (impl AsyncRead + Unpin)) {
     while io.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
 }
 
-/// A stream whose writer gives up when nothing has been taken for [`STALLED`].
+/// A stream whose writer gives up when nothing has been taken for so long.
 struct Stalling<T> {
     io: T,
+    limit: Duration,
     since: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Stalling<T> {
-    fn new(io: T) -> Stalling<T> {
-        Stalling { io, since: None }
+    fn new(io: T, limit: Duration) -> Stalling<T> {
+        Stalling {
+            io,
+            limit,
+            since: None,
+        }
     }
 
     fn watch<V>(
@@ -115,7 +121,8 @@ impl<T> Stalling<T> {
             self.since = None;
             return written;
         }
-        let since = self.since.get_or_insert_with(|| Box::pin(sleep(STALLED)));
+        let limit = self.limit;
+        let since = self.since.get_or_insert_with(|| Box::pin(sleep(limit)));
         match since.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

@@ -20,6 +20,8 @@ pub struct Limits {
     pub body: usize,
     /// How long a connection may keep silent in front of a request and within one; 408 within one.
     pub idle: Duration,
+    /// A client that takes nothing of an answer for so long has left.
+    pub stalled: Duration,
     /// How long a request may take, its answer included; 504, or an error in the stream. `None`: as long as it likes.
     pub request: Option<Duration>,
     /// How long running requests may go on once the server is to end.
@@ -33,6 +35,7 @@ impl Default for Limits {
             head: 64 << 10,
             body: 16_000_000,
             idle: Duration::from_secs(75),
+            stalled: Duration::from_secs(120),
             request: Some(Duration::from_secs(3600)),
             drain: Duration::from_secs(30),
         }

@@ -194,6 +194,21 @@ fn a_reader_who_does_not_read_holds_up_nobody() {
 }
 
 #[test]
+fn a_reader_who_never_reads_is_let_go() {
+    let model = endless();
+    let mut setup = talker(&model, 2);
+    setup.server.limits.stalled = Duration::from_millis(300);
+    let server = setup.start();
+    let mut stuck = Raw::connect_with(&server, Some(4096));
+    stuck.post(CHAT, "", &talk(true, 16_000));
+    stuck.until("data: ");
+    // More than the system keeps for a reader: the writer waits.
+    wait_for("the request's end", || stats(&server).running == 0);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!stuck.rest().contains("[DONE]"), "it was let go");
+}
+
+#[test]
 fn a_full_queue_is_429() {
     let model = endless();
     let mut setup = talker(&model, 1);
