@@ -1,5 +1,6 @@
 //! The server on real sockets, with tiny models.
 
+mod anthropic;
 mod chat;
 mod completions;
 mod embeddings;
@@ -11,4 +12,6 @@ mod many;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
+mod ollama;
 mod raw;
+mod responses;
