@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use minfer::engine::Engine;
 use tokio::sync::Mutex;
 
+use crate::metrics::Times;
 use crate::{ApiError, id};
 
 /// A model that can be asked for.
@@ -26,6 +27,8 @@ pub struct Loaded {
     pub id: String,
     /// At work.
     pub engine: Engine,
+    /// What its clients wait for.
+    pub times: Arc<Times>,
 }
 
 /// All models of a server.
@@ -102,6 +105,7 @@ impl Models {
         let made = Arc::new(Loaded {
             id: slot.name.id.clone(),
             engine,
+            times: Arc::default(),
         });
         *loaded = Some(made.clone());
         Ok(made)

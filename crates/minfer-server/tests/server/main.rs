@@ -7,6 +7,7 @@ mod golden;
 mod guard;
 mod harness;
 mod life;
+mod llama;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
