@@ -1,30 +1,38 @@
 //! The answers to one request, as one stream of events.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use minfer::engine::{Event, EventStream};
 
+use crate::metrics::{Clock, Times};
+
 /// Several event streams, read in turn. Dropping it cancels all of them.
 #[derive(Debug)]
 pub struct Answers {
-    streams: Vec<Option<EventStream>>,
+    streams: Vec<Option<(EventStream, Clock)>>,
+    times: Arc<Times>,
     /// Who is asked first next time: nobody waits behind a chatty one.
     turn: usize,
 }
 
 impl Answers {
-    /// Of these streams; a stream's index is its choice.
-    pub fn new(streams: Vec<EventStream>) -> Answers {
-        Answers {
-            streams: streams.into_iter().map(Some).collect(),
+    /// Of these streams of one model's; a stream's index is its choice.
+    pub fn new(times: Arc<Times>, streams: Vec<EventStream>) -> Answers {
+        let mut answers = Answers {
+            streams: Vec::new(),
+            times,
             turn: 0,
-        }
+        };
+        answers.add(streams);
+        answers
     }
 
     /// More streams, numbered on.
     pub fn add(&mut self, streams: Vec<EventStream>) {
-        self.streams.extend(streams.into_iter().map(Some));
+        let streams = streams.into_iter().map(|s| Some((s, Clock::start())));
+        self.streams.extend(streams);
     }
 
     /// How many have not ended, as far as is known.
@@ -45,9 +53,12 @@ impl Answers {
             let Some(slot) = self.streams.get_mut(choice) else {
                 continue;
             };
-            let Some(stream) = slot else { continue };
+            let Some((stream, clock)) = slot else {
+                continue;
+            };
             match stream.poll_recv(cx) {
                 Poll::Ready(Some(event)) => {
+                    clock.note(&event, &self.times);
                     if matches!(event, Event::Done(_) | Event::Error(_)) {
                         *slot = None; // nothing comes after these
                     }

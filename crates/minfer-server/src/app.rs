@@ -12,8 +12,9 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::guard::{self, Guard};
+use crate::metrics::{self, Requests};
 use crate::models::Models;
-use crate::{ApiError, ServerOptions, anthropic, ollama, openai};
+use crate::{ApiError, ServerOptions, anthropic, llama, ollama, openai};
 
 /// What all requests share.
 pub struct App {
@@ -23,6 +24,8 @@ pub struct App {
     pub guard: Guard,
     /// True: the server ends once the running requests have ended.
     pub draining: watch::Sender<bool>,
+    /// How many there were.
+    pub requests: Requests,
     /// How the server was set up.
     pub options: ServerOptions,
 }
@@ -39,10 +42,13 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(openai)
         .merge(anthropic::routes())
         .merge(ollama::routes())
+        .merge(llama::routes())
+        .route("/metrics", get(metrics::show))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable()) // the guard's limit holds
         .layer(from_fn_with_state(app.clone(), guard::pass))
+        .layer(from_fn_with_state(app.clone(), metrics::count))
         .with_state(app)
 }
 

@@ -176,7 +176,7 @@ pub fn submit(loaded: &Loaded, prompt: Vec<u32>, params: &Params) -> Result<Answ
     let mut request = Request::new(prompt, Task::Generate(params.generate.clone()));
     request.no_cache = params.no_cache;
     let streams = loaded.engine.submit_choices(request, params.n)?;
-    Ok(Answers::new(streams))
+    Ok(Answers::new(loaded.times.clone(), streams))
 }
 
 /// Runs what may take its time (rendering, tokenizing, compiling a grammar) where it holds up nobody.

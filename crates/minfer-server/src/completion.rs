@@ -41,12 +41,12 @@ impl Completion {
         n: usize,
     ) -> Result<Completion, ApiError> {
         let mut all = Completion {
-            loaded,
             waiting: prompts.into(),
             request,
             n,
-            answers: Answers::new(Vec::new()),
+            answers: Answers::new(loaded.times.clone(), Vec::new()),
             begun: false,
+            loaded,
         };
         all.fill().await?;
         Ok(all)

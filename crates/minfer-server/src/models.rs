@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use minfer::engine::Engine;
 use tokio::sync::watch;
 
+use crate::metrics::Times;
 use crate::{ApiError, id};
 
 /// A model that waits for memory waits so long for others to become idle.
@@ -47,6 +48,8 @@ pub struct Loaded {
     pub id: String,
     /// At work.
     pub engine: Arc<Engine>,
+    /// What its clients wait for.
+    pub times: Arc<Times>,
     /// None for who only looks.
     _lease: Option<Lease>,
 }
@@ -59,6 +62,8 @@ struct Registry {
     /// A model became idle, or is gone.
     freed: Condvar,
     names: Vec<ModelName>,
+    /// Of each model, whether it is loaded or not.
+    times: Vec<Arc<Times>>,
     loader: Loader,
     residency: Residency,
     /// The first model has been loaded.
@@ -105,6 +110,7 @@ impl Models {
         Models(Arc::new(Registry {
             slots: Mutex::new(names.iter().map(|_| Slot::Absent).collect()),
             freed: Condvar::new(),
+            times: names.iter().map(|_| Arc::default()).collect(),
             names,
             loader,
             residency,
@@ -131,20 +137,11 @@ impl Models {
     /// The loaded models, to look at.
     pub fn loaded(&self) -> Vec<Arc<Loaded>> {
         let slots = self.0.lock();
-        let present = |(name, slot): (&ModelName, &Slot)| match slot {
-            Slot::Present(p) => Some(Arc::new(Loaded {
-                id: name.id.clone(),
-                engine: p.engine.clone(),
-                _lease: None,
-            })),
+        let present = |(i, slot): (usize, &Slot)| match slot {
+            Slot::Present(p) => Some(Arc::new(self.0.held(i, p.engine.clone(), None))),
             _ => None,
         };
-        self.0
-            .names
-            .iter()
-            .zip(slots.iter())
-            .filter_map(present)
-            .collect()
+        slots.iter().enumerate().filter_map(present).collect()
     }
 
     /// The model of this name, loaded now if it is not; without a name the first one. Who asks for a model that is being
@@ -227,14 +224,20 @@ impl Registry {
     }
 
     fn lend(self: &Arc<Registry>, slot: usize, engine: Arc<Engine>) -> Arc<Loaded> {
-        Arc::new(Loaded {
+        let lease = Lease {
+            registry: self.clone(),
+            slot,
+        };
+        Arc::new(self.held(slot, engine, Some(lease)))
+    }
+
+    fn held(&self, slot: usize, engine: Arc<Engine>, lease: Option<Lease>) -> Loaded {
+        Loaded {
             id: self.id(slot).to_owned(),
             engine,
-            _lease: Some(Lease {
-                registry: self.clone(),
-                slot,
-            }),
-        })
+            times: self.times.get(slot).cloned().unwrap_or_default(),
+            _lease: lease,
+        }
     }
 
     fn enter(self: &Arc<Registry>, slot: usize) -> Entered {

@@ -10,6 +10,7 @@ use crate::Limits;
 use crate::app::{App, router};
 use crate::guard::{Guard, GuardError, GuardOptions};
 use crate::life::Life;
+use crate::metrics::Requests;
 use crate::models::{Loaded, Loader, ModelName, Models, Residency};
 use crate::tls::{Tls, TlsError, TlsFiles};
 
@@ -115,6 +116,7 @@ impl Server {
         let app = Arc::new(App {
             models,
             guard,
+            requests: Requests::default(),
             draining: watch::Sender::new(false),
             options,
         });

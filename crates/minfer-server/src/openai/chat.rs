@@ -15,6 +15,7 @@ use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Piece, Said, Token};
 use crate::fields::Fields;
+use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
 use crate::sse::{self, Message, Source};
 use crate::{id, messages};
@@ -175,6 +176,9 @@ struct Chunks {
     usage: Usage,
     /// Which answers have said who speaks.
     greeted: Vec<bool>,
+    paces: Vec<Pace>,
+    /// Times up to the token that is being said, where they are asked for.
+    times: Option<Value>,
     model: Arc<Model>,
 }
 
@@ -183,6 +187,8 @@ impl Chunks {
         Chunks {
             usage: Usage::default(),
             greeted: vec![false; talk.params.n],
+            paces: vec![Pace::start(); talk.params.n],
+            times: None,
             model: talk.loaded.engine.model().clone(),
             talk,
             head,
@@ -194,6 +200,9 @@ impl Chunks {
         let mut body = self.head.json("chat.completion.chunk", choices);
         if self.talk.params.include_usage {
             body.insert("usage".to_owned(), Value::Null);
+        }
+        if let Some(times) = &self.times {
+            body.insert("timings".to_owned(), times.clone());
         }
         for (key, value) in more {
             body.insert((*key).to_owned(), value.clone());
@@ -218,10 +227,10 @@ impl Chunks {
             let delta = json!({"role": "assistant", "content": ""});
             out.push_back(self.chunk(vec![Self::choice(choice, &delta, None, None)], &[]));
         }
+        let progress = self.clock(choice, &piece);
         match piece {
-            Piece::Prompt { done, total } => {
+            Piece::Prompt { .. } => {
                 if self.talk.params.return_progress {
-                    let progress = json!({"processed": done, "total": total});
                     let none = Self::choice(choice, &json!({}), None, None);
                     out.push_back(self.chunk(vec![none], &[("prompt_progress", progress)]));
                 }
@@ -243,6 +252,26 @@ impl Chunks {
                 out.push_back(self.chunk(vec![last], &times));
             }
         }
+    }
+
+    /// Keeps the answer's clock; of a piece of the prompt it says how far that is.
+    fn clock(&mut self, choice: usize, piece: &Piece) -> Value {
+        self.times = None;
+        let Some(pace) = self.paces.get_mut(choice) else {
+            return Value::Null;
+        };
+        match piece {
+            Piece::Prompt { done, total } => {
+                pace.prompt(*done, *total);
+                return pace.progress(*done, *total);
+            }
+            Piece::Token { .. } => {
+                pace.token();
+                self.times = (self.talk.params.timings_per_token).then(|| pace.timings());
+            }
+            Piece::Done { .. } => {}
+        }
+        Value::Null
     }
 
     fn say_token(

@@ -19,6 +19,7 @@ use crate::chat::blocking;
 use crate::completion::Completion;
 use crate::fields::Fields;
 use crate::id;
+use crate::pace::Pace;
 use crate::params::Params;
 use crate::prompts::{self, Encoded, Fim, Prompt};
 use crate::sse::{self, Message, Source};
@@ -124,6 +125,7 @@ struct Answer {
     echoed: bool,
     lists: Option<Lists>,
     usage: Usage,
+    pace: Pace,
 }
 
 /// A piece of an answer.
@@ -132,6 +134,8 @@ struct Piece {
     text: String,
     logprobs: Option<Value>,
     end: Option<(&'static str, Timings)>,
+    /// What a stream says beside it.
+    beside: Option<(&'static str, Value)>,
 }
 
 /// All answers as they come.
@@ -161,6 +165,7 @@ impl Text {
                 echoed: !asked.echo,
                 lists: lists.map(|_| Lists::answer(model.tokenizer(), at)),
                 usage: Usage::default(),
+                pace: Pace::start(),
             }
         });
         Text {
@@ -192,9 +197,19 @@ impl Text {
                 logprobs:
                     (answer.lists.as_ref()).map(|_| echoed(&self.model, prompt, &answer.echo)),
                 end: None,
+                beside: None,
             }));
         }
+        answer.pace.note(&event);
+        let params = &self.asked.params;
         match event {
+            Event::Prompt { done, total } if params.return_progress => out.push(Piece {
+                choice,
+                text: String::new(),
+                logprobs: None,
+                end: None,
+                beside: Some(("prompt_progress", answer.pace.progress(done, total))),
+            }),
             Event::PromptLogProbs { logprobs, .. } => answer.echo.push(logprobs),
             Event::Token { id, text, logprobs } => {
                 let logprobs = answer.lists.as_mut().map(|lists| {
@@ -206,6 +221,7 @@ impl Text {
                     text,
                     logprobs,
                     end: None,
+                    beside: (params.timings_per_token).then(|| ("timings", answer.pace.timings())),
                 });
             }
             Event::Done(done) => {
@@ -215,6 +231,7 @@ impl Text {
                     text: done.text,
                     logprobs: None,
                     end: Some((done.reason.name(), done.timings)),
+                    beside: Some(("timings", timings(&done.timings))),
                 });
             }
             _ => {}
@@ -307,7 +324,7 @@ impl Whole {
         self.reason = piece.end.map(|(reason, _)| reason).or(self.reason);
         match (&mut self.logprobs, piece.logprobs) {
             (Some(Value::Object(all)), Some(Value::Object(more))) => {
-                let lists = all.values_mut().zip(more.into_iter());
+                let lists = all.values_mut().zip(more);
                 for (list, (_, more)) in lists {
                     if let (Value::Array(list), Value::Array(more)) = (list, more) {
                         list.extend(more);
@@ -344,7 +361,7 @@ impl Source for Text {
         }
         for piece in pieces {
             // A token that can't be shown yet has its log-probabilities all the same.
-            if piece.text.is_empty() && piece.logprobs.is_none() && piece.end.is_none() {
+            if piece.text.is_empty() && piece.logprobs.is_none() && piece.beside.is_none() {
                 continue;
             }
             let choice = json!({
@@ -353,8 +370,7 @@ impl Source for Text {
                 "logprobs": piece.logprobs,
                 "finish_reason": piece.end.map(|(reason, _)| reason),
             });
-            let times = piece.end.map(|(_, t)| ("timings", timings(&t)));
-            out.push_back(self.chunk(vec![choice], times));
+            out.push_back(self.chunk(vec![choice], piece.beside));
         }
         true
     }

@@ -4,7 +4,7 @@ mod chat;
 mod completions;
 mod embeddings;
 mod legacy;
-mod logprobs;
+pub mod logprobs;
 mod models;
 mod responses;
 

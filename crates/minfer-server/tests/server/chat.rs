@@ -94,3 +94,32 @@ fn health_models_and_unknown_paths() {
     assert_eq!(server.get("/v1/nowhere").status, 404);
     assert_eq!(server.get("/v1/chat/completions").status, 405);
 }
+
+#[test]
+fn progress_and_times_are_told_where_they_are_asked_for() {
+    let server = Setup::of(&["llama"]).start();
+    let plain = [("stream", json!(true))];
+    let chunks = server
+        .post("/v1/chat/completions", &with(greedy(), &plain))
+        .chunks();
+    let times = |chunks: &[Value]| chunks.iter().filter(|c| !c["timings"].is_null()).count();
+    assert_eq!(times(&chunks), 1, "the last one has them in any case");
+    assert!(chunks.iter().all(|c| c["prompt_progress"].is_null()));
+    let more = [
+        ("stream", json!(true)),
+        ("timings_per_token", json!(true)),
+        ("return_progress", json!(true)),
+        ("logprobs", json!(true)), // so that each token has a chunk
+        ("ignore_eos", json!(true)),
+    ];
+    let chunks = server
+        .post("/v1/chat/completions", &with(greedy(), &more))
+        .chunks();
+    let counts = chunks.iter().map(|c| &c["timings"]["predicted_n"]);
+    let mut counts: Vec<u64> = counts.filter_map(Value::as_u64).collect();
+    counts.dedup();
+    assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let progress = chunks.iter().map(|c| &c["prompt_progress"]);
+    let last = progress.filter(|p| !p.is_null()).next_back().unwrap();
+    assert_eq!(last["processed"], last["total"]);
+}

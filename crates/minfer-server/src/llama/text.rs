@@ -1,0 +1,82 @@
+//! `POST /tokenize`, `/detokenize` and `/apply-template`: no model is run.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use minfer::chat::RenderRequest;
+use minfer::tokenizer::EncodeOptions;
+use serde_json::{Map, Value, json};
+
+use crate::app::Shared;
+use crate::chat::blocking;
+use crate::fields::Fields;
+use crate::{ApiError, messages};
+
+/// Token ids of a text, with what they stand for if that is asked for.
+pub async fn tokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let mut f = Fields::parse(&body)?;
+    let name: Option<String> = f.take("model")?;
+    let loaded = app.models.get(name.as_deref()).await?;
+    let content: String = f.need("content")?;
+    let options = EncodeOptions {
+        add_special: f.flag("add_special")?,
+        parse_special: f.take("parse_special")?.unwrap_or(true),
+    };
+    let pieces = f.flag("with_pieces")?;
+    f.finish("tokenize");
+    let tokenizer = loaded.engine.model().tokenizer().clone();
+    let tokens = blocking(move || {
+        let ids = tokenizer.encode(&content, options);
+        let one = |id: u32| match pieces {
+            false => json!(id),
+            true => {
+                let bytes = tokenizer.piece(id).unwrap_or_default();
+                let piece = std::str::from_utf8(bytes).map_or(json!(bytes), |text| json!(text));
+                json!({"id": id, "piece": piece})
+            }
+        };
+        Ok(ids.into_iter().map(one).collect::<Value>())
+    });
+    Ok(Json(json!({"tokens": tokens.await?})))
+}
+
+/// The text of token ids, control tokens shown.
+pub async fn detokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let mut f = Fields::parse(&body)?;
+    let name: Option<String> = f.take("model")?;
+    let loaded = app.models.get(name.as_deref()).await?;
+    let tokens: Vec<u32> = f.need("tokens")?;
+    f.finish("detokenize");
+    let tokenizer = loaded.engine.model().tokenizer();
+    if let Some(id) = tokens.iter().find(|id| tokenizer.piece(**id).is_none()) {
+        let why = format!(
+            "token {id} is not in the vocabulary of {}",
+            tokenizer.n_vocab()
+        );
+        return Err(ApiError::field("tokens", why));
+    }
+    Ok(Json(json!({"content": tokenizer.decode(&tokens, true)})))
+}
+
+/// A conversation as the model's template writes it.
+pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let mut f = Fields::parse(&body)?;
+    let name: Option<String> = f.take("model")?;
+    let loaded = app.models.get(name.as_deref()).await?;
+    let messages = messages::parse(f.value("messages"))?;
+    let extra: Map<String, Value> = f.take("chat_template_kwargs")?.unwrap_or_default();
+    let tools: Option<Vec<Value>> = f.take("tools")?;
+    let request = RenderRequest {
+        extra,
+        tools: tools.filter(|t| !t.is_empty()).map(Value::Array),
+        add_generation_prompt: f.take("add_generation_prompt")?.unwrap_or(true),
+        ..RenderRequest::new(messages)
+    };
+    f.finish("apply-template");
+    let rendered = blocking(move || {
+        let template = loaded.engine.model().chat_template()?;
+        let rendered = template.render(&request).map_err(minfer::Error::from)?;
+        Ok(rendered.text)
+    });
+    Ok(Json(json!({"prompt": rendered.await?})))
+}

@@ -1,0 +1,78 @@
+//! How fast an answer comes, while it comes.
+
+use std::time::{Duration, Instant};
+
+use minfer::engine::Event;
+use serde_json::{Value, json};
+
+/// The clock of one answer. What only the engine knows (the queue, the cache) is told at the answer's end.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    begun: Instant,
+    /// When the whole prompt was in.
+    prompt: Option<Instant>,
+    predicted: usize,
+}
+
+impl Pace {
+    /// Runs from the submission.
+    pub fn start() -> Pace {
+        Pace {
+            begun: Instant::now(),
+            prompt: None,
+            predicted: 0,
+        }
+    }
+
+    /// An event came.
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Prompt { done, total } => self.prompt(*done, *total),
+            Event::Token { .. } => self.token(),
+            _ => {}
+        }
+    }
+
+    /// So much of the prompt is in.
+    pub fn prompt(&mut self, done: usize, total: usize) {
+        if done >= total {
+            self.prompt = Some(Instant::now());
+        }
+    }
+
+    /// A token came.
+    pub fn token(&mut self) {
+        self.predicted = self.predicted.saturating_add(1);
+    }
+
+    /// Tokens up to now.
+    pub fn predicted(&self) -> usize {
+        self.predicted
+    }
+
+    /// llama-server's object of progress.
+    pub fn progress(&self, done: usize, total: usize) -> Value {
+        json!({"total": total, "processed": done, "time_ms": ms(self.begun.elapsed())})
+    }
+
+    /// llama-server's object of times, as far as it is known.
+    pub fn timings(&self) -> Value {
+        let now = Instant::now();
+        let prompt = self.prompt.unwrap_or(now);
+        let predicted = now.saturating_duration_since(prompt);
+        let rate = match predicted.is_zero() {
+            true => 0.0,
+            false => self.predicted as f64 / predicted.as_secs_f64(),
+        };
+        json!({
+            "prompt_ms": ms(prompt.saturating_duration_since(self.begun)),
+            "predicted_n": self.predicted,
+            "predicted_ms": ms(predicted),
+            "predicted_per_second": rate,
+        })
+    }
+}
+
+fn ms(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e3
+}

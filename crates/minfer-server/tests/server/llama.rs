@@ -1,0 +1,281 @@
+//! llama-server's own endpoints, as its README describes them.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Reply, Setup};
+use crate::models::{IM_END, IM_START, Variant, saying};
+
+/// The data of each event; there is no last word.
+fn data(reply: &Reply) -> Vec<Value> {
+    let data = reply.text.lines().filter_map(|l| l.strip_prefix("data: "));
+    data.map(|d| serde_json::from_str(d).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn a_completion_says_what_came_and_why_it_ended() {
+    let model = saying(&[b"a", b"b", b"c", b"d"]).write();
+    let server = Setup::of(&[model.path()]).start();
+    let ask = |more: Value| {
+        let mut body = json!({"prompt": "xy", "return_tokens": true});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let reply = server.post("/completion", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    };
+    let end = i32::try_from(IM_END).unwrap();
+    for (more, content, tokens, stop_type, word) in [
+        (json!({}), "abcd", json!([97, 98, 99, 100, end]), "eos", ""),
+        (
+            json!({"stop": ["zz", "cd"]}),
+            "ab",
+            json!([97, 98, 99, 100]),
+            "word",
+            "cd",
+        ),
+        (
+            json!({"n_predict": 3}),
+            "abc",
+            json!([97, 98, 99]),
+            "limit",
+            "",
+        ),
+        (json!({"n_predict": 0}), "", json!([]), "limit", ""),
+    ] {
+        let reply = ask(more);
+        assert_eq!(reply["content"], content, "{reply}");
+        assert_eq!(reply["tokens"], tokens);
+        assert_eq!(reply["stop"], true);
+        assert_eq!(reply["stop_type"], stop_type);
+        assert_eq!(reply["stopping_word"], word);
+        assert_eq!(reply["truncated"], false);
+        assert_eq!(reply["prompt"], "xy");
+        assert_eq!(reply["tokens_evaluated"], 2);
+        assert_eq!(reply["tokens_predicted"], tokens.as_array().unwrap().len());
+        assert_eq!(reply["timings"]["predicted_n"], reply["tokens_predicted"]);
+        assert_eq!(reply.get("completion_probabilities"), None);
+    }
+    let reply =
+        ask(json!({"n_probs": 2, "n_predict": 1, "temperature": 0.25, "return_tokens": false}));
+    assert_eq!(reply["tokens"], json!([]));
+    assert_eq!(reply["generation_settings"]["temperature"], 0.25);
+    assert_eq!(reply["generation_settings"]["n_predict"], 1);
+    let entry = &reply["completion_probabilities"][0];
+    assert_eq!(
+        (&entry["id"], &entry["token"], &entry["bytes"]),
+        (&json!(97), &json!("a"), &json!([97]))
+    );
+    // Its logit is 80, all others are 0.
+    assert_eq!(entry["logprob"], 0.0);
+    assert_eq!(entry["top_logprobs"][0]["id"], 97);
+    assert_eq!(entry["top_logprobs"][1]["logprob"], -80.0);
+    let two = ask(json!({"prompt": ["x", [121]], "n_cmpl": 2}));
+    let prompts: Vec<&Value> = two
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| &a["prompt"])
+        .collect();
+    assert_eq!(prompts, ["x", "x", "y", "y"]);
+}
+
+#[test]
+fn a_full_context_is_told() {
+    let mut setup = Setup::of(&["llama"]);
+    setup.engine.n_ctx = 64;
+    let server = setup.start();
+    let body = json!({"prompt": "x", "ignore_eos": true});
+    let reply = server.post("/completion", &body).json();
+    assert_eq!(
+        (&reply["stop_type"], &reply["truncated"]),
+        (&json!("limit"), &json!(true))
+    );
+}
+
+#[test]
+fn a_stream_has_the_pieces_and_ends_with_the_rest() {
+    let model = saying(&[b"a", b"bc", b"d"]).write();
+    let server = Setup::of(&[model.path()]).start();
+    let body = json!({"prompt": "xyz", "stream": true, "n_probs": 1, "timings_per_token": true, "return_progress": true});
+    let pieces = data(&server.post("/completion", &body));
+    let progress = &pieces[0]["prompt_progress"];
+    assert_eq!(
+        (&progress["total"], &progress["processed"]),
+        (&json!(3), &json!(3))
+    );
+    let (last, pieces) = pieces[1..].split_last().unwrap();
+    let content: Vec<&Value> = pieces.iter().map(|p| &p["content"]).collect();
+    assert_eq!(content, ["a", "bc", "d", ""]);
+    for (i, piece) in pieces.iter().enumerate() {
+        assert_eq!(piece["stop"], false);
+        assert_eq!(piece["tokens"].as_array().unwrap().len(), 1);
+        assert_eq!(piece["tokens_predicted"], i + 1);
+        assert_eq!(piece["timings"]["predicted_n"], i + 1);
+        assert_eq!(
+            piece["completion_probabilities"][0]["id"],
+            piece["tokens"][0]
+        );
+    }
+    assert_eq!(
+        (&last["stop"], &last["content"]),
+        (&json!(true), &json!(""))
+    );
+    assert_eq!(
+        (&last["stop_type"], &last["tokens_predicted"]),
+        (&json!("eos"), &json!(4))
+    );
+}
+
+#[test]
+fn tokenize_and_detokenize() {
+    let text = "tokenizer.ggml.add_bos_token";
+    let model = Variant::of("llama")
+        .set(
+            "tokenizer.ggml.bos_token_id",
+            minfer::gguf::Value::U32(IM_START as u32),
+        )
+        .set(text, minfer::gguf::Value::Bool(true))
+        .write();
+    let server = Setup::of(&[model.path()]).start();
+    let tokenize = |body: Value| server.post("/tokenize", &body).json()["tokens"].clone();
+    assert_eq!(tokenize(json!({"content": "AZ"})), json!([65, 90]));
+    assert_eq!(
+        tokenize(json!({"content": "AZ", "add_special": true})),
+        json!([IM_START, 65, 90])
+    );
+    assert_eq!(tokenize(json!({"content": "<|im_end|>"})), json!([IM_END]));
+    let plain = tokenize(json!({"content": "<|im_end|>", "parse_special": false}));
+    assert!(plain.as_array().unwrap().len() > 1, "{plain}");
+    // As its README shows for 'á': bytes where a piece is no text.
+    let pieces = tokenize(json!({"content": "Aá", "with_pieces": true}));
+    assert_eq!(
+        pieces,
+        json!([{"id": 65, "piece": "A"}, {"id": 195, "piece": [195]}, {"id": 161, "piece": [161]}])
+    );
+    let detokenize = |tokens: Value| server.post("/detokenize", &json!({"tokens": tokens}));
+    assert_eq!(detokenize(json!([65, 195, 161])).json()["content"], "Aá");
+    assert_eq!(detokenize(json!([IM_END])).json()["content"], "<|im_end|>");
+    let wrong = detokenize(json!([65, 272]));
+    assert_eq!(
+        (wrong.status, &wrong.json()["error"]["param"]),
+        (400, &json!("tokens"))
+    );
+    assert_eq!(
+        server.post("/tokenize", &json!({})).json()["error"]["param"],
+        "content"
+    );
+}
+
+#[test]
+fn a_template_is_applied_and_shown() {
+    let template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+    let model = Variant::of("llama")
+        .text("tokenizer.chat_template", template)
+        .write();
+    let mut setup = Setup::of(&[model.path()]);
+    setup.engine.n_seqs = 3;
+    let server = setup.start();
+    let body = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    let reply = server.post("/apply-template", &body);
+    assert_eq!(reply.json(), json!({"prompt": "[user] Hi\n[assistant]"}));
+    let props = server.get("/props").json();
+    assert_eq!(props["chat_template"], template);
+    assert_eq!(props["total_slots"], 3);
+    assert_eq!(props["default_generation_settings"]["n_ctx"], 256);
+    assert_eq!(props["default_generation_settings"]["params"]["top_k"], 40);
+    assert_eq!(
+        props["default_generation_settings"]["params"]["repeat_penalty"],
+        1.0
+    );
+    assert_eq!(props["model_path"], model.path());
+    let slots = server.get("/slots").json();
+    assert_eq!(slots.as_array().unwrap().len(), 3);
+    assert!(
+        slots
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|s| s["is_processing"] == false)
+    );
+    assert_eq!(server.get("/props?model=none").status, 404);
+}
+
+#[test]
+fn what_can_t_be_honoured_is_refused_by_name() {
+    let server = Setup::of(&["llama"]).start();
+    for (key, value) in [
+        ("prompt", json!(null)),
+        (
+            "prompt",
+            json!({"prompt_string": "a", "multimodal_data": ["AA=="]}),
+        ),
+        ("n_probs", json!(21)),
+        ("n_cmpl", json!(0)),
+        ("post_sampling_probs", json!(true)),
+        ("id_slot", json!(1)),
+        ("t_max_predict_ms", json!(100)),
+        ("lora", json!([{"id": 0, "scale": 1.0}])),
+        ("top_k", json!("many")),
+    ] {
+        let mut body = json!({"prompt": "a", "n_predict": 1});
+        body[key] = value;
+        let reply = server.post("/completion", &body);
+        assert_eq!(reply.status, 400, "{body}: {}", reply.text);
+        assert_eq!(reply.json()["error"]["param"], key, "{}", reply.text);
+    }
+}
+
+/// Counts are those of the requests made here; the format is Prometheus' own.
+#[test]
+fn metrics_count_what_was_done() {
+    let model = saying(&[b"a", b"b", b"c"]).write();
+    let server = Setup::of(&[model.path()]).start();
+    for _ in 0..2 {
+        let body = json!({"prompt": "xyz", "cache_prompt": false});
+        assert_eq!(server.post("/completion", &body).json()["content"], "abc");
+    }
+    assert_eq!(
+        server.post("/v1/completions", &json!({"prompt": 1})).status,
+        400
+    );
+    assert_eq!(server.get("/no/such/path").status, 404);
+    let reply = server.get("/metrics");
+    let kind = reply.headers.iter().find(|(k, _)| k == "content-type");
+    assert!(kind.unwrap().1.starts_with("text/plain; version=0.0.4"));
+    let id = server.get("/v1/models").json()["data"][0]["id"].clone();
+    let model = format!("model={id}");
+    for want in [
+        "minfer_requests_total{path=\"/completion\",status=\"200\"} 2".to_owned(),
+        "minfer_requests_total{path=\"/v1/completions\",status=\"400\"} 1".to_owned(),
+        "minfer_requests_total{path=\"other\",status=\"404\"} 1".to_owned(),
+        format!("minfer_submitted_total{{{model}}} 2"),
+        format!("minfer_prompt_tokens_total{{{model}}} 6"),
+        // Three letters and the end, twice.
+        format!("minfer_predicted_tokens_total{{{model}}} 8"),
+        format!("minfer_running{{{model}}} 0"),
+        format!("minfer_waiting{{{model}}} 0"),
+        format!("minfer_time_to_first_token_seconds_count{{{model}}} 2"),
+        format!("minfer_inter_token_seconds_count{{{model}}} 6"),
+        format!("minfer_inter_token_seconds_bucket{{{model},le=\"+Inf\"}} 6"),
+        format!("minfer_kv_pages{{{model},layers=\"full\",state=\"used\"}} 0"),
+        format!("minfer_drafted_tokens_total{{{model}}} 0"),
+    ] {
+        assert!(
+            reply.text.lines().any(|l| l == want),
+            "{want} in\n{}",
+            reply.text
+        );
+    }
+    for line in reply.text.lines().filter(|l| !l.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').expect("a value");
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        let name = series.split('{').next().unwrap();
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|s| name.strip_suffix(s));
+        let typed = |n: &str| reply.text.contains(&format!("# TYPE {n} "));
+        assert!(typed(name) || family.is_some_and(typed), "{line}");
+    }
+}
