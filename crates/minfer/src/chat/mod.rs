@@ -15,20 +15,26 @@
 )]
 
 mod date;
+mod hold;
 mod jinja;
 mod json;
 mod message;
+mod reasoning;
 mod template;
+pub mod tools;
 mod user_text;
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod reasoning_tests;
 #[cfg(test)]
 mod tests;
 
 pub use crate::tokenizer::Part;
 pub use date::DateTime;
 pub use message::{Content, FunctionCall, Message, RenderRequest, ToolCall};
+pub use reasoning::{ReasoningSplitter, ReasoningTags, Said};
 pub use template::{CHATML, ChatTemplate, Rendered};
 
 /// Why a conversation could not be rendered.

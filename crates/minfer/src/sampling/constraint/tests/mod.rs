@@ -4,6 +4,7 @@ mod gbnf;
 mod refusals;
 mod schemas;
 mod steps;
+mod tools;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
