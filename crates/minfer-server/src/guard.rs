@@ -16,7 +16,7 @@ use crate::app::Shared;
 use crate::connection::Unread;
 use crate::cors::{Origins, authority};
 use crate::limits::until;
-use crate::{ApiError, Limits};
+use crate::{ApiError, Limits, page};
 
 /// Who may come in.
 #[derive(Clone, Default)]
@@ -159,7 +159,7 @@ impl Guard {
 /// Needs no key: whether the server lives, and the page, which asks for the key itself.
 fn is_open(request: &Request) -> bool {
     let path = request.uri().path();
-    path == "/health" || (request.method() == Method::GET && matches!(path, "/" | "/favicon.ico"))
+    path == "/health" || (request.method() == Method::GET && page::has(path))
 }
 
 /// In front of every path.

@@ -30,6 +30,7 @@ mod limits;
 mod messages;
 mod models;
 mod openai;
+mod page;
 mod params;
 mod prompts;
 mod server;

@@ -10,4 +10,5 @@ mod life;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
+mod page;
 mod raw;
