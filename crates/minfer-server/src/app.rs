@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::guard::{self, Guard};
 use crate::metrics::{self, Requests};
 use crate::models::Models;
-use crate::{ApiError, ServerOptions, anthropic, llama, ollama, openai};
+use crate::{ApiError, ServerOptions, anthropic, llama, ollama, openai, page};
 
 /// What all requests share.
 pub struct App {
@@ -44,6 +44,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(ollama::routes())
         .merge(llama::routes())
         .route("/metrics", get(metrics::show))
+        .merge(page::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable()) // the guard's limit holds

@@ -16,7 +16,7 @@ use crate::app::Shared;
 use crate::connection::Unread;
 use crate::cors::{Origins, authority};
 use crate::limits::until;
-use crate::{ApiError, Limits};
+use crate::{ApiError, Limits, page};
 
 /// Who may come in.
 #[derive(Clone, Default)]
@@ -159,8 +159,8 @@ impl Guard {
 /// Needs no key: whether the server lives, and the page, which asks for the key itself.
 fn is_open(request: &Request) -> bool {
     let path = request.uri().path();
-    let page = matches!(path, "/" | "/favicon.ico") || path.starts_with("/page/");
-    path == "/health" || (page && matches!(*request.method(), Method::GET | Method::HEAD))
+    let page = page::has(path) && matches!(*request.method(), Method::GET | Method::HEAD);
+    path == "/health" || page
 }
 
 /// In front of every path.

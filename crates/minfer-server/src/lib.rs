@@ -35,6 +35,7 @@ mod models;
 mod ollama;
 mod openai;
 mod pace;
+mod page;
 mod params;
 mod prompts;
 mod server;

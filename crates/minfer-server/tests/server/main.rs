@@ -14,5 +14,6 @@ mod many;
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
 mod ollama;
+mod page;
 mod raw;
 mod responses;
