@@ -19,5 +19,6 @@ pub fn routes() -> Router<Arc<App>> {
         .route("/detokenize", post(text::detokenize))
         .route("/apply-template", post(text::apply_template))
         .route("/props", get(state::props))
+        .route("/tokenizer_info", get(state::tokenizer_info))
         .route("/slots", get(state::slots))
 }

@@ -52,6 +52,22 @@ pub async fn props(
     })))
 }
 
+/// vLLM's way to ask for a tokenizer's marks and template: with it lm-eval needs no model hub.
+pub async fn tokenizer_info(
+    State(app): Shared,
+    Query(about): Query<About>,
+) -> Result<Json<Value>, ApiError> {
+    let loaded = app.models.get(about.model.as_deref()).await?;
+    let model = loaded.engine.model();
+    let token = |id: Option<u32>| id.and_then(|id| model.tokenizer().token_text(id));
+    Ok(Json(json!({
+        "bos_token": token(model.tokenizer().bos()),
+        "eos_token": token(model.tokenizer().eos()),
+        "chat_template": model.chat_template().ok().map(|t| t.source()),
+        "model_max_length": loaded.engine.options().n_ctx,
+    })))
+}
+
 /// One entry a place of the engine's batch. Sequences have no fixed place: the first so many are at work.
 pub async fn slots(
     State(app): Shared,

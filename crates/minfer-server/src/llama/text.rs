@@ -17,9 +17,13 @@ pub async fn tokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, Ap
     let mut f = Fields::parse(&body)?;
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let content: String = f.need("content")?;
+    // vLLM has names of its own, and another default; lm-eval speaks to both through them.
+    let (content, theirs) = match f.take::<String>("prompt")? {
+        Some(prompt) => (prompt, f.take("add_special_tokens")?.or(Some(true))),
+        None => (f.need("content")?, None),
+    };
     let options = EncodeOptions {
-        add_special: f.flag("add_special")?,
+        add_special: f.take("add_special")?.or(theirs).unwrap_or(false),
         parse_special: f.take("parse_special")?.unwrap_or(true),
     };
     let pieces = f.flag("with_pieces")?;
@@ -37,7 +41,9 @@ pub async fn tokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, Ap
         };
         Ok(ids.into_iter().map(one).collect::<Value>())
     });
-    Ok(Json(json!({"tokens": tokens.await?})))
+    let tokens = tokens.await?;
+    let count = tokens.as_array().map_or(0, Vec::len);
+    Ok(Json(json!({"tokens": tokens, "count": count})))
 }
 
 /// The text of token ids, control tokens shown.
@@ -55,7 +61,8 @@ pub async fn detokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, 
         );
         return Err(ApiError::field("tokens", why));
     }
-    Ok(Json(json!({"content": tokenizer.decode(&tokens, true)})))
+    let text = tokenizer.decode(&tokens, true);
+    Ok(Json(json!({"content": text, "prompt": text}))) // llama-server's name and vLLM's
 }
 
 /// A conversation as the model's template writes it.

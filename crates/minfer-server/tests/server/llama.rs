@@ -279,3 +279,39 @@ fn metrics_count_what_was_done() {
         assert!(typed(name) || family.is_some_and(typed), "{line}");
     }
 }
+
+// vLLM's names for the same, as lm-eval's RemoteTokenizer sends them.
+#[test]
+fn tokenize_in_vllm_s_words() {
+    let model = Variant::of("llama")
+        .set(
+            "tokenizer.ggml.bos_token_id",
+            minfer::gguf::Value::U32(IM_START as u32),
+        )
+        .set(
+            "tokenizer.ggml.add_bos_token",
+            minfer::gguf::Value::Bool(true),
+        )
+        .write();
+    let server = Setup::of(&[model.path()]).start();
+    for (add, ids) in [
+        (json!(false), json!([65, 90])),
+        (json!(true), json!([IM_START, 65, 90])),
+        (json!(null), json!([IM_START, 65, 90])),
+    ] {
+        let body = json!({"prompt": "AZ", "add_special_tokens": add});
+        let got = server.post("/tokenize", &body).json();
+        assert_eq!(got["tokens"], ids);
+        assert_eq!(got["count"], ids.as_array().unwrap().len());
+    }
+    let got = server.post("/detokenize", &json!({"tokens": [65, 90]}));
+    assert_eq!(got.json()["prompt"], "AZ");
+    let info = server.get("/tokenizer_info").json();
+    assert_eq!(info["bos_token"], "<|im_start|>");
+    let eos = info["eos_token"].as_str().unwrap();
+    let ids = server.post(
+        "/tokenize",
+        &json!({"prompt": eos, "add_special_tokens": false}),
+    );
+    assert_eq!(ids.json()["count"], 1, "{eos}");
+}
