@@ -1,6 +1,6 @@
 """Client suites against a live server: the official SDKs and the frameworks people use, unchanged.
 
-packages: openai==2.54.0 anthropic==2.14.0 ollama==0.6.3 langchain-openai==1.4.3 instructor==1.17.0 pydantic-ai-slim==2.31.1 lm-eval==0.4.13 httpx==0.28.1 aiohttp==3.13.2
+packages: openai==2.54.0 anthropic==2.14.0 ollama==0.6.3 langchain-openai==1.4.3 instructor==1.17.0 pydantic-ai-slim==2.31.1 lm-eval[api]==0.4.13 httpx==0.28.1
 models: real
 
 `minfer serve` runs with two real models; every client speaks to it through a recorder that checks each response against the

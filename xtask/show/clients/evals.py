@@ -10,7 +10,7 @@ import httpx
 
 from . import SMOL
 
-PROSE = Path(__file__).resolve().parent.parent / "texts" / "prose.txt"
+PROSE = Path(__file__).resolve().parents[1] / "texts" / "prose.txt"
 N_CTX, FIRST = 512, 257  # perplexity judges the tokens after the first half and one
 QUESTIONS = [("The capital of France is", ["Paris", "a banana"]), ("Water freezes into", ["ice", "a king"]),
              ("Two plus two is", ["four", "purple"]), ("The sun rises in the", ["east", "pocket"])]
