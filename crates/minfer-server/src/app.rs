@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::guard::{self, Guard};
 use crate::models::Models;
-use crate::{ApiError, ServerOptions, openai};
+use crate::{ApiError, ServerOptions, anthropic, ollama, openai};
 
 /// What all requests share.
 pub struct App {
@@ -37,6 +37,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/health", get(health))
         .nest("/v1", openai.clone())
         .merge(openai)
+        .merge(anthropic::routes())
+        .merge(ollama::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable()) // the guard's limit holds

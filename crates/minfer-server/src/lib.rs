@@ -16,6 +16,7 @@
 )]
 
 mod answers;
+mod anthropic;
 mod app;
 mod chat;
 mod completion;
@@ -29,6 +30,7 @@ mod life;
 mod limits;
 mod messages;
 mod models;
+mod ollama;
 mod openai;
 mod params;
 mod prompts;

@@ -135,7 +135,11 @@ pub fn set<T: serde::de::DeserializeOwned>(
     Ok(())
 }
 
-fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Result<(), ApiError> {
+/// The fields of the sampler chain.
+///
+/// # Errors
+/// One that can't be honoured, by name.
+pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Result<(), ApiError> {
     let floats: [(&str, &mut f32); 16] = [
         ("temperature", &mut s.temperature),
         ("dynatemp_range", &mut s.dynatemp_range),
@@ -286,7 +290,11 @@ fn take_limit(f: &mut Fields) -> Result<Option<usize>, ApiError> {
     Ok(limit.and_then(|(_, value)| usize::try_from(value).ok()))
 }
 
-fn take_stop(f: &mut Fields) -> Result<Vec<String>, ApiError> {
+/// `stop`: a string or several.
+///
+/// # Errors
+/// As [`check_stops`], or of another type.
+pub fn take_stop(f: &mut Fields) -> Result<Vec<String>, ApiError> {
     let stops = match f.value("stop") {
         None => Vec::new(),
         Some(Value::String(one)) => vec![one],

@@ -1,12 +1,14 @@
-//! Server-sent events: a stream of JSON values, with pings where nothing is to be said.
+//! Streams of JSON values: server-sent events, with pings where nothing is to be said, or lines.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{StreamExt, unfold};
+use futures_util::stream::{Stream, StreamExt, unfold};
 use serde_json::Value;
 
 /// Without anything said for so long, a comment is sent: proxies cut silent connections.
@@ -53,18 +55,29 @@ pub trait Source: Send + 'static {
     fn more(&mut self, out: &mut VecDeque<Message>) -> impl Future<Output = bool> + Send;
 }
 
-/// A response that says them as they come. It is read as fast as the client reads: who is slow holds up nobody else,
-/// and with a client that has gone the source is dropped.
-pub fn response(source: impl Source) -> Response {
+/// What a source says, as it comes. It is read as fast as the client reads: who is slow holds up nobody else, and with a
+/// client that has gone the source is dropped.
+fn messages(source: impl Source) -> impl Stream<Item = Message> + Send + 'static {
     let begin = (source, VecDeque::new(), true);
-    let messages = unfold(begin, |(mut source, mut ready, mut more)| async move {
+    unfold(begin, |(mut source, mut ready, mut more)| async move {
         while more && ready.is_empty() {
             more = source.more(&mut ready).await;
         }
         let message = ready.pop_front()?;
         Some((message, (source, ready, more)))
-    });
-    let events = messages.map(|m| {
+    })
+}
+
+/// A response of lines, a JSON value each.
+pub fn lines(source: impl Source) -> Response {
+    let lines = messages(source).map(|m| Ok::<_, Infallible>(m.data + "\n"));
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::from_stream(lines)).into_response()
+}
+
+/// A response of server-sent events.
+pub fn response(source: impl Source) -> Response {
+    let events = messages(source).map(|m| {
         let event = Event::default().data(m.data);
         Ok::<_, Infallible>(match m.event {
             Some(name) => event.event(name),

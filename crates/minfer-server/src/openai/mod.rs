@@ -6,6 +6,7 @@ mod embeddings;
 mod legacy;
 mod logprobs;
 mod models;
+mod responses;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub fn routes() -> Router<Arc<App>> {
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::one))
         .route("/chat/completions", post(chat::completions))
+        .route("/responses", post(responses::create))
         .route("/completions", post(completions::completions))
         .route("/embeddings", post(embeddings::create))
 }

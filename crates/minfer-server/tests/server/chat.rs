@@ -2,17 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::Setup;
+use crate::harness::{Setup, with};
 
 fn greedy() -> Value {
     json!({"model": "llama", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "max_tokens": 8})
-}
-
-fn with(mut body: Value, more: &[(&str, Value)]) -> Value {
-    for (key, value) in more {
-        body[*key] = value.clone();
-    }
-    body
 }
 
 #[test]

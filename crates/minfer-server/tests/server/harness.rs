@@ -48,6 +48,21 @@ impl Reply {
     }
 }
 
+/// Name and data of each event of a stream whose events say their name in `type`, too.
+pub fn named_events(reply: &Reply) -> Vec<(String, Value)> {
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let blocks = reply.text.split("\n\n").filter(|b| !b.is_empty());
+    let event = |block: &str| {
+        let (name, data) = block.split_once('\n').expect("two lines");
+        let name = name.strip_prefix("event: ").expect("a name");
+        let data = data.strip_prefix("data: ").expect("data");
+        let data: Value = serde_json::from_str(data).expect("JSON");
+        assert_eq!(data["type"], name);
+        (name.to_owned(), data)
+    };
+    blocks.map(event).collect()
+}
+
 /// How a test's server differs from the default one.
 pub struct Setup {
     /// The server's options; the address is always a free port.
@@ -156,6 +171,14 @@ impl Drop for Running {
             self.end().expect("a server that ends well");
         }
     }
+}
+
+/// A body with these fields, too.
+pub fn with(mut body: Value, more: &[(&str, Value)]) -> Value {
+    for (key, value) in more {
+        body[*key] = value.clone();
+    }
+    body
 }
 
 fn reply(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {

@@ -1,5 +1,6 @@
 //! The server on real sockets, with tiny models.
 
+mod anthropic;
 mod chat;
 mod completions;
 mod embeddings;
@@ -10,4 +11,5 @@ mod life;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
-mod raw;
+mod ollama;
+mod responses;

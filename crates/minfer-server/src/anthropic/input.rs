@@ -1,0 +1,298 @@
+//! Anthropic's conversations, made what templates know.
+
+use std::collections::HashMap;
+
+use minfer::chat::{Content, FunctionCall, Message, ToolCall};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::ApiError;
+use crate::fields::kind;
+use crate::messages::MAX_MESSAGES;
+
+/// What a message is made of; other blocks (images, documents, …) are refused by their type.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text {
+        text: String,
+    },
+    Thinking {
+        thinking: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        input: Map<String, Value>,
+    },
+    ToolResult {
+        tool_use_id: String,
+        #[serde(default)]
+        content: Value,
+        #[serde(default)]
+        is_error: bool,
+    },
+}
+
+#[derive(Deserialize)]
+struct Turn {
+    role: String,
+    content: Value,
+}
+
+/// `system` and `messages`. Turns of one speaker that follow each other become one, as Anthropic has it.
+///
+/// # Errors
+/// What is no message or can't be read, by its place; a conversation that does not end with the user.
+pub fn parse(system: Option<Value>, turns: Vec<Value>) -> Result<Vec<Message>, ApiError> {
+    if turns.is_empty() || turns.len() > MAX_MESSAGES {
+        let why = format!(
+            "has {} messages: 1 to {MAX_MESSAGES} can be answered",
+            turns.len()
+        );
+        return Err(ApiError::field("messages", why));
+    }
+    let mut talk = Talk::default();
+    if let Some(system) = system {
+        talk.push("system", "system", system)?;
+    }
+    for (i, turn) in turns.into_iter().enumerate() {
+        let name = format!("messages[{i}]");
+        let turn: Turn = serde_json::from_value(turn).map_err(|e| ApiError::field(&name, e))?;
+        if !["user", "assistant", "system"].contains(&turn.role.as_str()) {
+            let why = format!("must be user, assistant or system, is '{}'", turn.role);
+            return Err(ApiError::field(&format!("{name}.role"), why));
+        }
+        talk.push(&turn.role, &format!("{name}.content"), turn.content)?;
+    }
+    match talk.messages.last() {
+        Some(last) if last.role == "assistant" => Err(ApiError::field(
+            "messages",
+            "the last one is the assistant's: an answer with a given beginning is not supported, end with a user message",
+        )),
+        _ => Ok(talk.messages),
+    }
+}
+
+/// A conversation so far.
+#[derive(Default)]
+struct Talk {
+    messages: Vec<Message>,
+    /// The tools' names by their calls' ids.
+    calls: HashMap<String, String>,
+}
+
+impl Talk {
+    /// A turn's content: a text or blocks.
+    fn push(&mut self, role: &str, field: &str, content: Value) -> Result<(), ApiError> {
+        let list = match content {
+            Value::String(text) => vec![json!({"type": "text", "text": text})],
+            Value::Array(list) => list,
+            other => {
+                let why = format!("must be a string or a list of blocks, not {}", kind(&other));
+                return Err(ApiError::field(field, why));
+            }
+        };
+        for (i, block) in list.into_iter().enumerate() {
+            let field = format!("{field}[{i}]");
+            let block = serde_json::from_value(block).map_err(|e| ApiError::field(&field, e))?;
+            self.block(role, &field, block)?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, role: &str, field: &str, block: Block) -> Result<(), ApiError> {
+        match (role, block) {
+            (_, Block::Text { text }) => {
+                let part = json!({"type": "text", "text": text});
+                self.turn(role, |m| match &mut m.content {
+                    Some(Content::Parts(parts)) => parts.push(part),
+                    content => *content = Some(Content::Parts(vec![part])),
+                });
+            }
+            ("assistant", Block::Thinking { thinking }) => {
+                self.turn(role, |m| {
+                    let known = m.reasoning_content.get_or_insert_default();
+                    known.push_str(&thinking);
+                });
+            }
+            ("assistant", Block::ToolUse { id, name, input }) => {
+                self.calls.insert(id.clone(), name.clone());
+                let function = FunctionCall {
+                    name,
+                    arguments: Value::Object(input),
+                    extra: Map::new(),
+                };
+                let call = ToolCall {
+                    kind: "function".to_owned(),
+                    id: Some(id),
+                    function,
+                    extra: Map::new(),
+                };
+                self.turn(role, |m| m.tool_calls.get_or_insert_default().push(call));
+            }
+            (
+                "user",
+                Block::ToolResult {
+                    tool_use_id,
+                    content,
+                    is_error,
+                },
+            ) => self.result(field, tool_use_id, content, is_error)?,
+            _ => {
+                let why = format!("is of a type that {role} can't say");
+                return Err(ApiError::field(field, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the message under way of this speaker, or a new one.
+    fn turn(&mut self, role: &str, change: impl FnOnce(&mut Message)) {
+        match self.messages.last_mut() {
+            Some(last) if last.role == role => change(last),
+            _ => {
+                let mut message = Message {
+                    role: role.to_owned(),
+                    ..Message::default()
+                };
+                change(&mut message);
+                self.messages.push(message);
+            }
+        }
+    }
+
+    /// What a tool said: a message of its own to templates.
+    fn result(
+        &mut self,
+        field: &str,
+        id: String,
+        content: Value,
+        is_error: bool,
+    ) -> Result<(), ApiError> {
+        let name = self.calls.get(&id).cloned();
+        let Some(name) = name else {
+            let why = format!("'{id}' is the id of no tool_use block before it");
+            return Err(ApiError::field(&format!("{field}.tool_use_id"), why));
+        };
+        let content = match content {
+            Value::Null => Content::Text(String::new()),
+            Value::String(text) => Content::Text(text),
+            Value::Array(blocks) => Content::Parts(texts(field, blocks)?),
+            other => {
+                let why = format!("must be a string or a list of blocks, not {}", kind(&other));
+                return Err(ApiError::field(&format!("{field}.content"), why));
+            }
+        };
+        let mut message = Message {
+            role: "tool".to_owned(),
+            content: Some(content),
+            tool_call_id: Some(id),
+            name: Some(name),
+            ..Message::default()
+        };
+        if is_error {
+            message.extra.insert("is_error".to_owned(), json!(true));
+        }
+        self.messages.push(message);
+        Ok(())
+    }
+}
+
+/// Blocks that must be texts.
+fn texts(field: &str, blocks: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+    let text = |(i, block): (usize, Value)| {
+        let field = format!("{field}.content[{i}]");
+        match serde_json::from_value(block) {
+            Ok(Block::Text { text }) => Ok(json!({"type": "text", "text": text})),
+            Ok(_) => Err(ApiError::field(&field, "a tool can say texts only")),
+            Err(e) => Err(ApiError::field(&field, e)),
+        }
+    };
+    blocks.into_iter().enumerate().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(turns: Value) -> Result<Vec<Message>, ApiError> {
+        parse(None, serde_json::from_value(turns).unwrap())
+    }
+
+    #[test]
+    fn tool_blocks_become_calls_and_tool_messages() {
+        let turns = json!([
+            {"role": "user", "content": "Weather?"},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "Look it up.", "signature": ""},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Rome"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "Sun"}]},
+                {"type": "text", "text": "And tomorrow?"},
+            ]},
+            {"role": "user", "content": "Hello?"},
+        ]);
+        let mut messages = parse(
+            Some(json!("Be brief.")),
+            serde_json::from_value(turns).unwrap(),
+        );
+        let messages = serde_json::to_value(messages.as_mut().unwrap()).unwrap();
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let call = json!({"type": "function", "id": "toolu_1", "function": {"name": "weather", "arguments": {"city": "Rome"}}});
+        assert_eq!(
+            messages,
+            json!([
+                {"role": "system", "content": [text("Be brief.")]},
+                {"role": "user", "content": [text("Weather?")]},
+                {"role": "assistant", "content": [text("I look.")], "reasoning_content": "Look it up.", "tool_calls": [call]},
+                {"role": "tool", "content": [text("Sun")], "tool_call_id": "toolu_1", "name": "weather"},
+                {"role": "user", "content": [text("And tomorrow?"), text("Hello?")]},
+            ])
+        );
+    }
+
+    #[test]
+    fn what_can_t_be_read_is_refused_by_its_place() {
+        for (turns, param, says) in [
+            (json!([]), "messages", "has 0 messages"),
+            (
+                json!([{"role": "tool", "content": "x"}]),
+                "messages[0].role",
+                "'tool'",
+            ),
+            (json!([{"role": "user"}]), "messages[0]", "content"),
+            (
+                json!([{"role": "user", "content": 7}]),
+                "messages[0].content",
+                "a number",
+            ),
+            (
+                json!([{"role": "user", "content": [{"type": "image", "source": {}}]}]),
+                "messages[0].content[0]",
+                "image",
+            ),
+            (
+                json!([{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]),
+                "messages[0].content[0]",
+                "user can't say",
+            ),
+            (
+                json!([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]),
+                "messages[0].content[0].tool_use_id",
+                "no tool_use",
+            ),
+            (
+                json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
+                "messages",
+                "given beginning",
+            ),
+        ] {
+            let e = parsed(turns.clone()).unwrap_err();
+            assert_eq!(e.param.as_deref(), Some(param), "{turns}: {}", e.message);
+            assert!(e.status == 400 && e.message.contains(says), "{}", e.message);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Answers in Ollama's shape, whole and as lines.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use minfer::chat::DateTime;
+use minfer::engine::Timings;
+use minfer::tokenizer::Tokenizer;
+use serde_json::{Map, Value, json};
+
+use super::Failure;
+use super::request::Asked;
+use crate::ApiError;
+use crate::chat::{Conversation, Piece, Said, Token};
+use crate::sse::{self, Message, Source};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `message`.
+    Chat,
+    /// `response`.
+    Generate,
+}
+
+/// What was said.
+#[derive(Default)]
+struct Words {
+    content: String,
+    logprobs: Vec<Value>,
+}
+
+impl Words {
+    fn say(&mut self, said: Vec<Said>) {
+        for said in said {
+            match said {
+                Said::Content(text) => self.content.push_str(&text),
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.content.is_empty() && self.logprobs.is_empty()
+    }
+}
+
+/// How an answer ended.
+struct End {
+    reason: &'static str,
+    timings: Timings,
+}
+
+/// What all lines of an answer have in common.
+pub struct Head {
+    asked: Asked,
+    form: Form,
+}
+
+/// A time as Ollama writes it.
+pub fn time(seconds: DateTime) -> String {
+    seconds.strftime("%Y-%m-%dT%H:%M:%SZ").unwrap_or_default()
+}
+
+/// Nanoseconds.
+pub fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Head {
+    /// Of a request.
+    pub fn new(asked: Asked, form: Form) -> Head {
+        Head { asked, form }
+    }
+
+    /// The answer to a request that says nothing: its model is loaded.
+    ///
+    /// # Errors
+    /// It is to be unloaded.
+    pub fn only_loaded(&self) -> Result<Response, ApiError> {
+        if self.asked.once {
+            let why = "a model is not unloaded on demand: leave that to the server";
+            return Err(ApiError::field("keep_alive", why));
+        }
+        let mut line = self.line(Words::default());
+        line.insert("done".to_owned(), json!(true));
+        line.insert("done_reason".to_owned(), json!("load"));
+        Ok(Json(Value::Object(line)).into_response())
+    }
+
+    /// The answer, in lines unless `stream` was false.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub async fn answer(self, talk: Conversation) -> Result<Response, ApiError> {
+        match talk.params.stream {
+            true => Ok(sse::lines(Lines { talk, head: self })),
+            false => Ok(Json(self.whole(talk).await?).into_response()),
+        }
+    }
+
+    async fn whole(self, mut talk: Conversation) -> Result<Value, ApiError> {
+        let model = talk.loaded.engine.model().clone();
+        let (mut words, mut end) = (Words::default(), None);
+        while let Some((_, piece)) = talk.next().await? {
+            end = take(piece, model.tokenizer(), &mut words).or(end);
+        }
+        Ok(match end {
+            Some(end) => self.last(words, &end),
+            None => Value::Object(self.line(words)),
+        })
+    }
+
+    fn line(&self, words: Words) -> Map<String, Value> {
+        let mut line = Map::new();
+        let mut put = |key: &str, value| line.insert(key.to_owned(), value);
+        put("model", json!(self.asked.name));
+        put("created_at", json!(time(DateTime::now())));
+        match self.form {
+            Form::Chat => put(
+                "message",
+                json!({"role": "assistant", "content": words.content}),
+            ),
+            Form::Generate => put("response", json!(words.content)),
+        };
+        put("done", json!(false));
+        if !words.logprobs.is_empty() {
+            put("logprobs", Value::Array(words.logprobs));
+        }
+        line
+    }
+
+    fn last(&self, words: Words, end: &End) -> Value {
+        let mut line = self.line(words);
+        let mut put = |key: &str, value| line.insert(key.to_owned(), value);
+        put("done", json!(true));
+        let reason = match end.reason {
+            "length" => "length",
+            _ => "stop",
+        };
+        put("done_reason", json!(reason));
+        put("total_duration", json!(nanos(self.asked.since.elapsed())));
+        put("load_duration", json!(nanos(self.asked.load)));
+        put("prompt_eval_count", json!(end.timings.prompt_n));
+        put("prompt_eval_duration", json!(nanos(end.timings.prompt)));
+        put("eval_count", json!(end.timings.predicted_n));
+        put("eval_duration", json!(nanos(end.timings.predicted)));
+        Value::Object(line)
+    }
+}
+
+/// Adds a piece to what was said; the end, if it is that.
+fn take(piece: Piece, tokenizer: &Tokenizer, words: &mut Words) -> Option<End> {
+    match piece {
+        Piece::Prompt { .. } => None,
+        Piece::Token { token, said } => {
+            words.logprobs.extend(logprob(tokenizer, &token));
+            words.say(said);
+            None
+        }
+        Piece::Done {
+            said,
+            reason,
+            timings,
+            ..
+        } => {
+            words.say(said);
+            Some(End { reason, timings })
+        }
+    }
+}
+
+fn logprob(tokenizer: &Tokenizer, token: &Token) -> Option<Value> {
+    let logprobs = token.logprobs.as_ref()?;
+    let one = |id: u32, p: f32| {
+        let bytes = tokenizer.piece(id).unwrap_or_default();
+        let text = String::from_utf8_lossy(bytes);
+        // JSON has no infinities.
+        json!({"token": text, "logprob": p.max(-9999.0), "bytes": bytes})
+    };
+    let mut entry = one(token.id, logprobs.chosen);
+    let top = logprobs.top.iter().map(|(id, p)| one(*id, *p));
+    if let Some(map) = entry.as_object_mut() {
+        map.insert("top_logprobs".to_owned(), top.collect());
+    }
+    Some(entry)
+}
+
+/// The answer in lines.
+struct Lines {
+    talk: Conversation,
+    head: Head,
+}
+
+impl Source for Lines {
+    async fn more(&mut self, out: &mut VecDeque<Message>) -> bool {
+        let piece = match self.talk.next().await {
+            Ok(Some((_, piece))) => piece,
+            Ok(None) => return false,
+            Err(e) => {
+                out.push_back(Message::json(&Failure(e).body()));
+                return false;
+            }
+        };
+        let mut words = Words::default();
+        let model = self.talk.loaded.engine.model();
+        let end = take(piece, model.tokenizer(), &mut words);
+        if !words.is_empty() {
+            out.push_back(Message::json(&Value::Object(self.head.line(words))));
+        }
+        if let Some(end) = end {
+            out.push_back(Message::json(&self.head.last(Words::default(), &end)));
+        }
+        true
+    }
+}

@@ -1,0 +1,151 @@
+//! `GET /api/tags` and `/api/ps`, `POST /api/show`.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use minfer::chat::DateTime;
+use minfer::engine::Model;
+use minfer::gguf::Value as Meta;
+use serde_json::{Map, Value, json};
+
+use super::Failure;
+use super::answer::time;
+use super::request::Asked;
+use crate::app::{App, Shared};
+use crate::fields::Fields;
+use crate::prompts::Fim;
+
+/// A name with its tag.
+fn tagged(id: &str) -> String {
+    match id.contains(':') {
+        true => id.to_owned(),
+        false => format!("{id}:latest"),
+    }
+}
+
+fn modified(app: &App) -> String {
+    time(DateTime::from_unix(
+        i64::try_from(app.models.created()).unwrap_or(0),
+    ))
+}
+
+/// All models. Of those that are not loaded nothing but the name is known.
+pub async fn tags(State(app): Shared) -> Json<Value> {
+    let loaded = app.models.loaded();
+    let entry = |id: &str| {
+        let known = loaded.iter().find(|l| l.id == id);
+        let model = known.map(|l| l.engine.model());
+        json!({
+            "name": tagged(id),
+            "model": tagged(id),
+            "modified_at": modified(&app),
+            "size": model.map_or(0, |m| m.file().size()),
+            "digest": model.map_or("0".repeat(64), |m| m.fingerprint().to_owned()),
+            "details": model.map_or(json!({"format": "gguf"}), |m| details(m)),
+        })
+    };
+    let models: Vec<Value> = app.models.ids().map(entry).collect();
+    Json(json!({"models": models}))
+}
+
+/// The loaded ones.
+pub async fn running(State(app): Shared) -> Json<Value> {
+    let entries = app.models.loaded().into_iter().map(|l| {
+        let model = l.engine.model();
+        json!({
+            "name": tagged(&l.id),
+            "model": tagged(&l.id),
+            "size": model.file().size(),
+            "digest": model.fingerprint(),
+            "details": details(model),
+            "expires_at": "9999-12-31T23:59:59Z",
+            "size_vram": 0,
+            "context_length": l.engine.options().n_ctx,
+        })
+    });
+    Json(json!({"models": entries.collect::<Vec<_>>()}))
+}
+
+/// All about one.
+pub async fn show(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failure> {
+    let mut f = Fields::parse(&body)?;
+    let asked = Asked::take(&app, &mut f).await?;
+    let verbose = f.flag("verbose")?;
+    f.finish("api/show");
+    let model = asked.loaded.engine.model();
+    let template = model.chat_template().map(|t| t.source().to_owned());
+    let license = model.metadata().str("general.license").ok().flatten();
+    let info = model.metadata().iter();
+    let info = info.map(|(key, value)| (key.to_owned(), plain(value, verbose)));
+    let mut info: Map<String, Value> = info.collect();
+    info.insert(
+        "general.parameter_count".to_owned(),
+        json!(parameters(model)),
+    );
+    let mut capabilities = vec!["completion"];
+    if Fim::of(model).is_some() {
+        capabilities.push("insert");
+    }
+    Ok(Json(json!({
+        "modelfile": "",
+        "parameters": "",
+        "template": template.unwrap_or_default(),
+        "license": license.unwrap_or_default(),
+        "modified_at": modified(&app),
+        "details": details(model),
+        "model_info": info,
+        "capabilities": capabilities,
+    })))
+}
+
+fn parameters(model: &Model) -> u64 {
+    let counts = model.file().tensors().iter().map(|t| t.n_elements());
+    counts.fold(0, u64::saturating_add)
+}
+
+fn details(model: &Model) -> Value {
+    let arch = model.metadata().str("general.architecture").ok().flatten();
+    let n = parameters(model);
+    let size = match n {
+        0..1_000_000 => n.to_string(),
+        1_000_000..1_000_000_000 => format!("{:.2}M", n as f64 / 1e6),
+        _ => format!("{:.1}B", n as f64 / 1e9),
+    };
+    // The type that most weights have.
+    let mut types: HashMap<&str, u64> = HashMap::new();
+    for t in model.file().tensors() {
+        let count = types.entry(t.ty.name()).or_default();
+        *count = count.saturating_add(t.n_elements());
+    }
+    let most = types.into_iter().max_by_key(|(name, n)| (*n, *name));
+    json!({
+        "parent_model": "",
+        "format": "gguf",
+        "family": arch,
+        "families": [arch],
+        "parameter_size": size,
+        "quantization_level": most.map(|(name, _)| name),
+    })
+}
+
+/// A metadata value; long lists only where they are wanted.
+fn plain(value: &Meta, verbose: bool) -> Value {
+    match value {
+        Meta::U8(x) => json!(x),
+        Meta::I8(x) => json!(x),
+        Meta::U16(x) => json!(x),
+        Meta::I16(x) => json!(x),
+        Meta::U32(x) => json!(x),
+        Meta::I32(x) => json!(x),
+        Meta::U64(x) => json!(x),
+        Meta::I64(x) => json!(x),
+        Meta::F32(x) => json!(x),
+        Meta::F64(x) => json!(x),
+        Meta::Bool(x) => json!(x),
+        Meta::Str(x) => json!(x),
+        Meta::Array(minfer::gguf::Array::Str(list)) if verbose => list.iter().collect(),
+        Meta::Array(_) => Value::Null,
+    }
+}

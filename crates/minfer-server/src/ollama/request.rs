@@ -1,0 +1,176 @@
+//! What Ollama's requests have in common.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use crate::ApiError;
+use crate::app::App;
+use crate::fields::{Fields, kind};
+use crate::models::Loaded;
+use crate::params::{MAX_TOP, Params, schema, take_sampling, take_stop};
+use minfer::sampling::ConstraintSpec;
+
+/// Options that say how a model is run, not what it says: the server's own, set when it was started.
+const RUNNER: [&str; 13] = [
+    "numa",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "low_vram",
+    "f16_kv",
+    "logits_all",
+    "vocab_only",
+    "use_mmap",
+    "use_mlock",
+    "embedding_only",
+    "num_thread",
+    "num_keep", // of a context that is shifted: here it never is
+];
+
+/// A model that was asked for.
+pub struct Asked {
+    /// Under this name.
+    pub name: String,
+    /// The model.
+    pub loaded: Arc<Loaded>,
+    /// When.
+    pub since: Instant,
+    /// Until it was there.
+    pub load: Duration,
+    /// It is wanted for no longer than this answer (`keep_alive` 0).
+    pub once: bool,
+}
+
+impl Asked {
+    /// `model` (or `name`, as it was called before) and `keep_alive`. The tag `:latest` may be left out or added.
+    ///
+    /// # Errors
+    /// There is no such model, or it can't be loaded.
+    pub async fn take(app: &App, f: &mut Fields) -> Result<Asked, ApiError> {
+        let since = Instant::now();
+        let older: Option<String> = f.take("name")?;
+        let name = match (f.take("model")?, older) {
+            (Some(name), _) | (None, Some(name)) => name,
+            (None, None) => return Err(ApiError::field("model", "is required")),
+        };
+        let known = app.models.ids().any(|id| id == name);
+        let id = match name.strip_suffix(":latest") {
+            Some(plain) if !known => plain,
+            _ => name.as_str(),
+        };
+        let loaded = app.models.get(Some(id)).await?;
+        let once = take_keep_alive(f)?;
+        Ok(Asked {
+            name,
+            loaded,
+            since,
+            load: since.elapsed(),
+            once,
+        })
+    }
+}
+
+/// Whether a model is to be forgotten at once. Other times are the server's own to decide.
+fn take_keep_alive(f: &mut Fields) -> Result<bool, ApiError> {
+    match f.value("keep_alive") {
+        None => Ok(false),
+        Some(Value::Number(n)) => Ok(n.as_f64() == Some(0.0)),
+        Some(Value::String(text)) => Ok(["0", "0s", "0m", "0h"].contains(&text.as_str())),
+        Some(other) => {
+            let why = format!("must be a number or a duration, not {}", kind(&other));
+            Err(ApiError::field("keep_alive", why))
+        }
+    }
+}
+
+/// `options`, `format`, `stream` (true unless it says false) and log-probabilities.
+///
+/// # Errors
+/// What can't be honoured, by name.
+pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> {
+    let mut params = Params::plain(loaded.engine.model())?;
+    params.stream = f.take("stream")?.unwrap_or(true);
+    let mut options = Fields::of(f.take("options")?.unwrap_or_default());
+    let generate = &mut params.generate;
+    take_sampling(&mut options, &mut generate.sampling, loaded.engine.model())?;
+    generate.stop = take_stop(&mut options)?;
+    generate.n_predict = match options.take::<i64>("num_predict")? {
+        None | Some(-1 | -2) => None, // until the context is full
+        Some(n) => Some(usize::try_from(n).map_err(|_| {
+            let why = format!("must be 0 or more, or -1 for no limit, is {n}");
+            ApiError::field("num_predict", why)
+        })?),
+    };
+    check_options(options, loaded)?;
+    generate.constraint = take_format(f)?;
+    let top: Option<usize> = f.take("top_logprobs")?;
+    if let Some(top) = top.filter(|n| *n > MAX_TOP) {
+        let why = format!("must be 0 to {MAX_TOP}, is {top}");
+        return Err(ApiError::field("top_logprobs", why));
+    }
+    generate.logprobs = f.flag("logprobs")?.then(|| top.unwrap_or(0));
+    Ok(params)
+}
+
+/// The options that are not about sampling.
+///
+/// # Errors
+/// What can't be honoured, by name.
+pub fn check_options(mut options: Fields, loaded: &Loaded) -> Result<(), ApiError> {
+    let room = loaded.engine.options().n_ctx;
+    if let Some(n) = options.take::<usize>("num_ctx")?.filter(|n| *n > room) {
+        let why = format!(
+            "{n} is more than the {room} positions this model was loaded with: start the server with --ctx-size {n}"
+        );
+        return Err(ApiError::field("num_ctx", why));
+    }
+    for name in RUNNER {
+        if let Some(value) = options.value(name) {
+            tracing::debug!("options: {name} {value} is the server's to decide");
+        }
+    }
+    let why = "tail-free sampling is not built in: use min_p";
+    options.refuse("tfs_z", &[json!(1), json!(1.0)], why)?;
+    let why = "penalties make no exception for line breaks";
+    options.refuse("penalize_newline", &[json!(true)], why)?;
+    options.finish("options");
+    Ok(())
+}
+
+fn take_format(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {
+    match f.value("format") {
+        None => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) if text == "json" => Ok(Some(ConstraintSpec::JsonObject)),
+        Some(object @ Value::Object(_)) => schema(&object, "format").map(Some),
+        Some(other) => Err(ApiError::field(
+            "format",
+            format!("must be \"json\" or a JSON Schema, is {other}"),
+        )),
+    }
+}
+
+/// `think`: whether to reason, or how much. Variables for the template.
+///
+/// # Errors
+/// It is neither.
+pub fn take_think(f: &mut Fields) -> Result<Map<String, Value>, ApiError> {
+    let mut kwargs = Map::new();
+    match f.value("think") {
+        None => {}
+        Some(on @ Value::Bool(_)) => {
+            kwargs.insert("enable_thinking".to_owned(), on);
+        }
+        Some(effort @ Value::String(_)) => {
+            kwargs.insert("enable_thinking".to_owned(), json!(true));
+            kwargs.insert("reasoning_effort".to_owned(), effort);
+        }
+        Some(other) => {
+            let why = format!("must be true, false or an effort, is {other}");
+            return Err(ApiError::field("think", why));
+        }
+    }
+    Ok(kwargs)
+}

@@ -1,0 +1,144 @@
+//! `POST /api/chat` and `/api/generate`.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use minfer::chat::Message;
+use serde_json::{Map, Value, json};
+
+use super::Failure;
+use super::answer::{Form, Head};
+use super::request::{Asked, take_params, take_think};
+use crate::app::Shared;
+use crate::chat::{Chat, Conversation, blocking};
+use crate::fields::Fields;
+use crate::params::Params;
+use crate::prompts::{self, Fim};
+use crate::{ApiError, messages};
+
+const NO_IMAGES: &str = "this model reads text only";
+
+/// A conversation.
+pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
+    let mut f = Fields::parse(&body)?;
+    let asked = Asked::take(&app, &mut f).await?;
+    let params = take_params(&mut f, &asked.loaded)?;
+    let template_kwargs = take_think(&mut f)?;
+    let messages = take_messages(&mut f)?;
+    const NO_TOOLS: &str = "tool calls are not supported on this surface yet";
+    f.refuse("tools", &[json!([])], NO_TOOLS)?;
+    f.finish("api/chat");
+    if messages.is_empty() {
+        return Ok(Head::new(asked, Form::Chat).only_loaded()?);
+    }
+    let chat = Chat {
+        messages,
+        template_kwargs,
+        params,
+    };
+    let talk = Conversation::start(asked.loaded.clone(), chat).await?;
+    Ok(Head::new(asked, Form::Chat).answer(talk).await?)
+}
+
+/// `messages`, with Ollama's names in place of OpenAI's; none: the model is only to be loaded.
+fn take_messages(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
+    let mut list: Vec<Map<String, Value>> = f.take("messages")?.unwrap_or_default();
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    for (i, message) in list.iter_mut().enumerate() {
+        let images = message.remove("images").filter(|v| !v.is_null());
+        if images.is_some_and(|images| images != json!([])) {
+            let name = format!("messages[{i}].images");
+            return Err(ApiError::field(&name, NO_IMAGES));
+        }
+        for (theirs, ours) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
+            if let Some(value) = message.remove(theirs) {
+                message.insert(ours.to_owned(), value);
+            }
+        }
+    }
+    messages::parse(Some(json!(list)))
+}
+
+/// A prompt.
+pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
+    let mut f = Fields::parse(&body)?;
+    let asked = Asked::take(&app, &mut f).await?;
+    let params = take_params(&mut f, &asked.loaded)?;
+    let template_kwargs = take_think(&mut f)?;
+    let prompt = Prompt::take(&mut f)?;
+    f.finish("api/generate");
+    if prompt.text.is_empty() && prompt.suffix.is_empty() {
+        return Ok(Head::new(asked, Form::Generate).only_loaded()?);
+    }
+    let talk = prompt.start(&asked, params, template_kwargs).await?;
+    Ok(Head::new(asked, Form::Generate).answer(talk).await?)
+}
+
+/// What is to be continued.
+struct Prompt {
+    text: String,
+    suffix: String,
+    system: String,
+    raw: bool,
+}
+
+impl Prompt {
+    fn take(f: &mut Fields) -> Result<Prompt, ApiError> {
+        f.refuse("images", &[json!([])], NO_IMAGES)?;
+        let why = "a template from a request is not rendered: use the model's own, or raw";
+        f.refuse("template", &[json!("")], why)?;
+        let why = "is no longer how a conversation goes on: send its messages to /api/chat";
+        f.refuse("context", &[json!([])], why)?;
+        let prompt = Prompt {
+            text: f.take("prompt")?.unwrap_or_default(),
+            suffix: f.take("suffix")?.unwrap_or_default(),
+            system: f.take("system")?.unwrap_or_default(),
+            raw: f.flag("raw")?,
+        };
+        let bare = prompt.raw || !prompt.suffix.is_empty();
+        if bare && !prompt.system.is_empty() {
+            return Err(ApiError::field("system", "has no place in a raw prompt"));
+        }
+        Ok(prompt)
+    }
+
+    async fn start(
+        self,
+        asked: &Asked,
+        params: Params,
+        template_kwargs: Map<String, Value>,
+    ) -> Result<Conversation, ApiError> {
+        let loaded = asked.loaded.clone();
+        if self.raw || !self.suffix.is_empty() {
+            return blocking(move || {
+                let model = loaded.engine.model().clone();
+                let prompts = prompts::parse("prompt", Some(Value::String(self.text)))?;
+                let Some(prompt) = prompts.first() else {
+                    return Err(ApiError::field("prompt", "is required"));
+                };
+                let ids = match (self.suffix.is_empty(), Fim::of(&model)) {
+                    (true, _) => prompt.encode(model.tokenizer(), true).ids,
+                    (false, Some(fim)) => fim.encode(model.tokenizer(), prompt, &self.suffix),
+                    (false, None) => {
+                        return Err(ApiError::field("suffix", "this model fills no gaps"));
+                    }
+                };
+                Conversation::submit(loaded, ids, params)
+            })
+            .await;
+        }
+        let system = match self.system.as_str() {
+            "" => None,
+            text => Some(Message::new("system", text)),
+        };
+        let user = Message::new("user", &self.text);
+        let chat = Chat {
+            messages: system.into_iter().chain([user]).collect(),
+            template_kwargs,
+            params,
+        };
+        Conversation::start(loaded, chat).await
+    }
+}

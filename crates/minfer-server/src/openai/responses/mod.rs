@@ -1,0 +1,138 @@
+//! `POST /v1/responses`, without a memory: what was said before comes with every request.
+
+mod answer;
+mod input;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use minfer::engine::Model;
+use serde_json::{Map, Value, json};
+
+use crate::ApiError;
+use crate::app::Shared;
+use crate::chat::{Chat, Conversation};
+use crate::fields::{Fields, kind};
+use crate::params::{MAX_TOP, Params, response_format, take_sampling};
+use crate::sse;
+use answer::Events;
+
+/// What a request says that its response repeats.
+struct Echo {
+    instructions: Option<String>,
+    metadata: Value,
+    format: Value,
+    effort: Option<String>,
+    user: Option<String>,
+    top_logprobs: usize,
+}
+
+/// The handler.
+pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, ApiError> {
+    let mut fields = Fields::parse(&body)?;
+    let name: Option<String> = fields.take("model")?;
+    let loaded = app.models.get(name.as_deref()).await?;
+    refuse(&mut fields)?;
+    let (chat, echo) = take(&mut fields, loaded.engine.model())?;
+    fields.finish("responses");
+    let stream = chat.params.stream;
+    let talk = Conversation::start(loaded, chat).await?;
+    let events = Events::new(talk, echo, stream);
+    match stream {
+        true => Ok(sse::response(events)),
+        false => Ok(Json(events.whole().await?).into_response()),
+    }
+}
+
+/// What needs a memory, or other services.
+fn refuse(f: &mut Fields) -> Result<(), ApiError> {
+    const NOTHING_KEPT: &str =
+        "this server keeps no responses: send the whole conversation as input";
+    const ELSEWHERE: &str = "needs a service that this server has not";
+    f.refuse("previous_response_id", &[], NOTHING_KEPT)?;
+    f.refuse("conversation", &[], NOTHING_KEPT)?;
+    f.refuse("background", &[json!(false)], NOTHING_KEPT)?;
+    f.refuse("prompt", &[], NOTHING_KEPT)?;
+    f.refuse("moderation", &[], ELSEWHERE)?;
+    f.refuse("context_management", &[json!([])], ELSEWHERE)?;
+    let why = "a prompt is never cut: shorten the input";
+    f.refuse("truncation", &[json!("disabled")], why)?;
+    const NO_TOOLS: &str = "tool calls are not supported on this surface yet";
+    f.refuse("tools", &[json!([])], NO_TOOLS)?;
+    f.refuse("tool_choice", &[json!("none"), json!("auto")], NO_TOOLS)?;
+    f.value("store"); // asked for or not: nothing is kept, and the response says so
+    Ok(())
+}
+
+/// The body's fields.
+fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
+    let instructions: Option<String> = f.take("instructions")?;
+    let messages = input::parse(instructions.as_deref(), f.value("input"))?;
+    let mut params = Params::plain(model)?;
+    params.stream = f.flag("stream")?;
+    take_sampling(f, &mut params.generate.sampling, model)?;
+    params.generate.n_predict = f.take("max_output_tokens")?;
+    if params.generate.n_predict == Some(0) {
+        let why = "must be 1 or more, is 0";
+        return Err(ApiError::field("max_output_tokens", why));
+    }
+    let top: Option<usize> = f.take("top_logprobs")?;
+    if let Some(top) = top.filter(|n| *n > MAX_TOP) {
+        let why = format!("must be 0 to {MAX_TOP}, is {top}");
+        return Err(ApiError::field("top_logprobs", why));
+    }
+    let include: Vec<String> = f.take("include")?.unwrap_or_default();
+    let wanted = include.iter().any(|i| i == "message.output_text.logprobs");
+    params.generate.logprobs = wanted.then(|| top.unwrap_or(0));
+    let format = take_format(f)?;
+    params.generate.constraint = response_format(format.clone())
+        .map_err(|e| ApiError::bad_request(e.message.replace("response_format", "text.format")))
+        .map_err(|e| ApiError {
+            param: Some("text.format".to_owned()),
+            ..e
+        })?;
+    let effort = take_effort(f)?;
+    let mut template_kwargs = Map::new();
+    if let Some(effort) = &effort {
+        template_kwargs.insert("reasoning_effort".to_owned(), json!(effort));
+    }
+    let echo = Echo {
+        instructions,
+        metadata: f.value("metadata").unwrap_or(json!({})),
+        format,
+        effort,
+        user: f.take("user")?,
+        top_logprobs: top.unwrap_or(0),
+    };
+    let chat = Chat {
+        messages,
+        template_kwargs,
+        params,
+    };
+    Ok((chat, echo))
+}
+
+/// `text.format`.
+fn take_format(f: &mut Fields) -> Result<Value, ApiError> {
+    let mut text = Fields::of(f.take("text")?.unwrap_or_default());
+    let why = "how much is said is the model's to decide: ask for it in the instructions";
+    text.refuse("verbosity", &[json!("medium")], why)?;
+    let format = text.value("format").unwrap_or(json!({"type": "text"}));
+    text.finish("text");
+    match format {
+        Value::Object(_) => Ok(format),
+        other => {
+            let why = format!("must be an object, not {}", kind(&other));
+            Err(ApiError::field("text.format", why))
+        }
+    }
+}
+
+/// `reasoning.effort`.
+fn take_effort(f: &mut Fields) -> Result<Option<String>, ApiError> {
+    let mut reasoning = Fields::of(f.take("reasoning")?.unwrap_or_default());
+    let effort = reasoning.take("effort")?;
+    reasoning.finish("reasoning");
+    Ok(effort)
+}
