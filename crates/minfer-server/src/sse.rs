@@ -78,11 +78,11 @@ pub fn lines(source: impl Source) -> Response {
 /// A response of server-sent events.
 pub fn response(source: impl Source) -> Response {
     let events = messages(source).map(|m| {
-        let event = Event::default().data(m.data);
-        Ok::<_, Infallible>(match m.event {
-            Some(name) => event.event(name),
-            None => event,
-        })
+        let event = match m.event {
+            Some(name) => Event::default().event(name),
+            None => Event::default(),
+        };
+        Ok::<_, Infallible>(event.data(m.data))
     });
     let ping = KeepAlive::new().interval(PING).text("ping");
     Sse::new(events).keep_alive(ping).into_response()

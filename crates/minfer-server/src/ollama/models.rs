@@ -17,14 +17,6 @@ use crate::app::{App, Shared};
 use crate::fields::Fields;
 use crate::prompts::Fim;
 
-/// A name with its tag.
-fn tagged(id: &str) -> String {
-    match id.contains(':') {
-        true => id.to_owned(),
-        false => format!("{id}:latest"),
-    }
-}
-
 fn modified(app: &App) -> String {
     time(DateTime::from_unix(
         i64::try_from(app.models.created()).unwrap_or(0),
@@ -38,8 +30,8 @@ pub async fn tags(State(app): Shared) -> Json<Value> {
         let known = loaded.iter().find(|l| l.id == id);
         let model = known.map(|l| l.engine.model());
         json!({
-            "name": tagged(id),
-            "model": tagged(id),
+            "name": id,
+            "model": id,
             "modified_at": modified(&app),
             "size": model.map_or(0, |m| m.file().size()),
             "digest": model.map_or("0".repeat(64), |m| m.fingerprint().to_owned()),
@@ -55,8 +47,8 @@ pub async fn running(State(app): Shared) -> Json<Value> {
     let entries = app.models.loaded().into_iter().map(|l| {
         let model = l.engine.model();
         json!({
-            "name": tagged(&l.id),
-            "model": tagged(&l.id),
+            "name": l.id,
+            "model": l.id,
             "size": model.file().size(),
             "digest": model.fingerprint(),
             "details": details(model),
