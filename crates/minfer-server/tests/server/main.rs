@@ -12,4 +12,5 @@ mod life;
 #[allow(dead_code)] // the command's tests use the rest
 mod models;
 mod ollama;
+mod raw;
 mod responses;
