@@ -69,7 +69,10 @@ fn a_known_answer_whole_and_in_events() {
     let last = &events[10].1["response"];
     assert_eq!(last["output"][0]["content"], json!([text]));
     assert_eq!(last["output"][0]["id"], events[2].1["item"]["id"]);
-    assert_eq!(last["usage"], whole["usage"]);
+    assert_eq!(
+        last["usage"]["total_tokens"],
+        whole["usage"]["total_tokens"]
+    );
 }
 
 #[test]
