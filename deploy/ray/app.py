@@ -76,7 +76,7 @@ class Engine:
         host = args.host or ray.util.get_node_ip_address()
         # The kernel ends the child, too, if this process is killed.
         command = ["setpriv", "--pdeathsig", "KILL", args.binary, "serve", args.model, "--host", host, "--port", "0"]
-        command += ["--threads", str(args.threads), *shlex.split(args.flags)]
+        command += ["--threads", str(args.threads), "--drain-timeout", str(args.drain), *shlex.split(args.flags)]
         self._child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._url = self._listening()
         threading.Thread(target=self._tell, daemon=True).start()
@@ -120,7 +120,7 @@ class Engine:
         are those of a server that hangs."""
         self._child.terminate() if self._is_ready() else self._child.kill()
         try:
-            self._child.wait(self._drain)
+            self._child.wait(self._drain + 2)
         except subprocess.TimeoutExpired:
             self._child.kill()
 
