@@ -57,6 +57,14 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     if let Some(effort) = f.take::<String>("reasoning_effort")? {
         template_kwargs.insert("reasoning_effort".to_owned(), Value::String(effort));
     }
+    const TOOLS: &str = "tool calls are not supported yet";
+    for name in ["tools", "functions"] {
+        f.refuse(name, &[json!([])], TOOLS)?;
+    }
+    for name in ["tool_choice", "function_call"] {
+        f.refuse(name, &[json!("none"), json!("auto")], TOOLS)?;
+    }
+    f.refuse("parallel_tool_calls", &[json!(true), json!(false)], TOOLS)?;
     const MODALITIES: &str = "this server answers with text only";
     f.refuse("modalities", &[json!(["text"])], MODALITIES)?;
     f.refuse("audio", &[], MODALITIES)?;

@@ -62,6 +62,12 @@ fn what_can_t_be_honoured_is_refused_by_name() {
         ("logit_bias", json!({"99999": 1}), 400),
         ("response_format", json!({"type": "xml"}), 400),
         ("modalities", json!(["text", "audio"]), 400),
+        (
+            "tools",
+            json!([{"type": "function", "function": {"name": "f"}}]),
+            400,
+        ),
+        ("tool_choice", json!("required"), 400),
     ] {
         let reply = server.post(
             "/v1/chat/completions",

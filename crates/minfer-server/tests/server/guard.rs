@@ -335,7 +335,7 @@ fn llama_cpp_4492_a_hostile_grammar_is_400_and_the_server_lives() {
         assert_eq!(
             reply.status,
             400,
-            "{:.80}: {}",
+            "{:.300}: {}",
             value.to_string(),
             reply.text
         );
