@@ -17,8 +17,8 @@ const FLAGS = [
 ];
 
 /** Starts `minfer serve` on a free port and waits until its model, called `test`, is loaded. */
-export async function serve(binary, model) {
-  const child = spawn(binary, ["serve", `test=${model}`, "--port", "0"]);
+export async function serve(binary, model, options = []) {
+  const child = spawn(binary, ["serve", `test=${model}`, "--port", "0", ...options]);
   let said = "";
   const url = await new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`not ready after ${WAIT} ms: ${said}`)), WAIT);
@@ -45,12 +45,12 @@ export async function browser() {
 
 /** The page and what the checks need to know of it. */
 export class Chat {
-  /** A new profile of the browser on the page. */
-  static async open(browser, url, options = {}) {
+  /** A new profile of the browser on the page, once the models are listed or something else is there. */
+  static async open(browser, url, options = {}, until = "#model option") {
     const context = await browser.newContext({ viewport: { width: 1100, height: 800 }, ...options });
     const chat = new Chat(context, await context.newPage(), url);
     await chat.page.goto(url);
-    await chat.page.waitForSelector("#model option", { state: "attached" });
+    await chat.page.waitForSelector(until, { state: "attached" });
     return chat;
   }
 

@@ -215,25 +215,26 @@ await check("what the server refuses is shown in its words, and can be tried aga
 });
 
 await check("the key is asked for where the server wants one, and sent as a bearer", async () => {
-  const refuse = (route) => {
-    if (route.request().headers().authorization === "Bearer s3cret") return route.continue();
-    return route.fulfill({ status: 401, json: { error: { message: "wrong or missing API key" } } });
-  };
   assert.ok(chat.keys.every((k) => k === undefined));
-  await page.route("**/v1/models", refuse);
-  await page.reload();
-  await page.locator("#notice", { hasText: "wrong or missing API key" }).waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.name), "key");
-  await page.keyboard.type("s3cret");
-  await page.keyboard.press("Tab");
-  await page.waitForSelector("#notice", { state: "hidden" });
-  assert.equal(chat.keys.at(-1), "Bearer s3cret");
-  await chat.say("Hello!");
-  await chat.answer();
-  assert.equal(chat.keys.at(-1), "Bearer s3cret");
-  assert.ok(chat.requests.every((r) => !r.includes("s3cret")));
-  await page.unroute("**/v1/models");
-  await chat.set({ key: "" });
+  const locked = await serve(binary, model, ["--api-key", "s3cret"]);
+  const other = await Chat.open(chromium, locked.url, {}, "#notice:not([hidden])");
+  const refused = await (await fetch(`${locked.url}/v1/models`)).json();
+  assert.equal(await other.page.locator("#notice").innerText(), refused.error.message);
+  assert.equal(await other.page.evaluate(() => document.activeElement.name), "key");
+  await other.page.keyboard.type("s3cret");
+  await other.page.keyboard.press("Tab");
+  await other.page.waitForSelector("#notice", { state: "hidden" });
+  await other.set(GREEDY);
+  await other.say("Hello!");
+  await other.answer();
+  assert.ok((await other.stored()).at(-1).text.length > 0);
+  assert.equal(other.keys.at(-1), "Bearer s3cret");
+  assert.ok(other.requests.every((r) => !r.includes("s3cret")));
+  await other.page.reload();
+  await other.page.waitForSelector("#model option", { state: "attached" });
+  assert.deepEqual(other.complaints, []);
+  await other.context.close();
+  locked.process.kill();
 });
 
 await check("markup in what is said stays text", async () => {
@@ -308,7 +309,6 @@ await check("it fits a phone, in the dark too, and every control has a name", as
 await check("a server that goes away is told of, and what was said stays", async () => {
   await page.click("#new");
   await chat.talk();
-  server.process.removeAllListeners("exit");
   server.process.kill("SIGKILL");
   const answer = await chat.answer();
   assert.match(await answer.locator(".error").innerText(), /connection .* (lost|ended)/);
