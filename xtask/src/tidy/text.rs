@@ -75,11 +75,12 @@ pub fn unfinished(tree: &Tree, found: &mut Vec<Finding>) {
 /// Each script that makes reference data says with which packages.
 pub fn golden_headers(tree: &Tree, found: &mut Vec<Finding>) {
     for file in tree.files.values() {
-        let folder = ["golden", "show", "peers"]
+        let name = ["golden", "show", "peers"]
             .iter()
-            .any(|d| file.path.starts_with(&format!("xtask/{d}/")));
-        // A name that starts with `_` is a module of the scripts.
-        let script = folder && file.path.ends_with(".py") && !file.path.contains("/_");
+            .find_map(|d| file.path.strip_prefix(&format!("xtask/{d}/")));
+        // What lies deeper, or has a name that starts with `_`, is a module of the scripts.
+        let script =
+            name.is_some_and(|n| n.ends_with(".py") && !n.starts_with('_') && !n.contains('/'));
         if let Some(Err(what)) = script.then(|| crate::venv::packages(&file.text)) {
             found.push(Finding {
                 path: file.path.clone(),

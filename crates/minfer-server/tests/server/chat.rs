@@ -125,7 +125,7 @@ fn progress_and_times_are_told_where_they_are_asked_for() {
     let mut counts: Vec<u64> = counts.filter_map(Value::as_u64).collect();
     counts.dedup();
     assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8]);
-    let progress = chunks.iter().map(|c| &c["prompt_progress"]);
-    let last = progress.filter(|p| !p.is_null()).next_back().unwrap();
+    let mut progress = chunks.iter().map(|c| &c["prompt_progress"]);
+    let last = progress.rfind(|p| !p.is_null()).unwrap();
     assert_eq!(last["processed"], last["total"]);
 }
