@@ -95,7 +95,7 @@ def batched_rates(text):
     >>> batched_rates('{"pl": 4, "speed_tg": 81.5}\\n{"pl": 8, "speed_tg": 120.0}\\n')
     {4: 81.5, 8: 120.0}
     """
-    rows = (json.loads(line) for line in text.splitlines() if line.startswith(("{", b"{")))
+    rows = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
     return {row["pl"]: row["speed_tg"] for row in rows}
 
 
