@@ -205,7 +205,9 @@ fn a_reader_who_never_reads_is_let_go() {
     // More than the system keeps for a reader: the writer waits.
     wait_for("the request's end", || stats(&server).running == 0);
     std::thread::sleep(Duration::from_secs(1));
-    assert!(!stuck.rest().contains("[DONE]"), "it was let go");
+    // What the systems still hold may come, and its end late: the window is small. Of a request that is alive all comes.
+    let rest = stuck.until_silence(Duration::from_secs(5));
+    assert!(!rest.contains("[DONE]"), "it was let go");
 }
 
 #[test]

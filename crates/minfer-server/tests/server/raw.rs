@@ -64,6 +64,16 @@ impl Raw {
         String::from_utf8_lossy(&all).into_owned()
     }
 
+    /// All that comes until the end, or until nothing has come for so long.
+    pub fn until_silence(&mut self, silence: Duration) -> String {
+        self.0.set_read_timeout(Some(silence)).expect("a socket");
+        let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = self.0.read(&mut buffer) {
+            all.extend_from_slice(&buffer[..n]);
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
     /// All that comes until the end.
     pub fn rest(&mut self) -> String {
         self.until("\u{0}never\u{0}")
