@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use minfer::engine::EngineError;
+use minfer::sampling::SamplingError;
 use serde_json::{Value, json};
 
 /// A failure as clients see it. As a response it has OpenAI's shape; other surfaces write their own.
@@ -117,7 +118,11 @@ impl From<minfer::Error> for ApiError {
                 | EngineError::Pooling { .. },
             )
             | Error::Chat(_)
-            | Error::Sampling(_)
+            | Error::Sampling(
+                SamplingError::Parameter { .. }
+                | SamplingError::Sampler { .. }
+                | SamplingError::NoneLeft,
+            )
             | Error::Constraint(_) => ApiError::bad_request(message),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
@@ -127,6 +132,16 @@ impl From<minfer::Error> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A broken model is no client's fault.
+    #[test]
+    fn the_server_s_own_failures_are_500() {
+        let (token, value) = (7, f32::NAN);
+        let broken = SamplingError::NonFinite { token, value };
+        let status = |e: SamplingError| ApiError::from(minfer::Error::from(e)).status;
+        assert_eq!(status(broken), 500);
+        assert_eq!(status(SamplingError::NoneLeft), 400);
+    }
 
     #[test]
     fn a_failure_has_openai_s_shape_and_names_its_field() {

@@ -12,6 +12,10 @@ use crate::id;
 pub const MAX_CHOICES: usize = 128;
 /// The most stop strings.
 pub const MAX_STOPS: usize = 64;
+/// The most bytes of one of them.
+const MAX_STOP_LEN: usize = 1024;
+/// The most biases of tokens: every token takes the time of all of them, for everybody.
+const MAX_BIASES: usize = 4096;
 /// The most likeliest tokens beside each one.
 pub const MAX_TOP: usize = 20;
 
@@ -268,6 +272,12 @@ fn logit_bias(value: Value, model: &Model) -> Result<Vec<(u32, f32)>, ApiError> 
         }
         other => return Err(wrong(format!("must be an object, not {}", kind(&other)))),
     }
+    if out.len() > MAX_BIASES {
+        return Err(wrong(format!(
+            "names {} tokens, {MAX_BIASES} are the most",
+            out.len()
+        )));
+    }
     Ok(out)
 }
 
@@ -319,6 +329,13 @@ pub fn take_stop(f: &mut Fields) -> Result<Vec<String>, ApiError> {
 pub fn check_stops(name: &str, stops: Vec<String>) -> Result<Vec<String>, ApiError> {
     if stops.len() > MAX_STOPS {
         let why = format!("has {} strings, {MAX_STOPS} are the most", stops.len());
+        return Err(ApiError::field(name, why));
+    }
+    if let Some(long) = stops.iter().find(|s| s.len() > MAX_STOP_LEN) {
+        let why = format!(
+            "a string has {} bytes, {MAX_STOP_LEN} are the most",
+            long.len()
+        );
         return Err(ApiError::field(name, why));
     }
     match stops.iter().any(String::is_empty) {

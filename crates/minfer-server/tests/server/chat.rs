@@ -60,6 +60,8 @@ fn what_can_t_be_honoured_is_refused_by_name() {
         ("max_tokens", json!(-7), 400),
         ("stop", json!([""]), 400),
         ("logit_bias", json!({"99999": 1}), 400),
+        ("logit_bias", json!(vec![json!([5, 1]); 5000]), 400),
+        ("stop", json!("x".repeat(2000)), 400),
         ("response_format", json!({"type": "xml"}), 400),
         ("modalities", json!(["text", "audio"]), 400),
         (

@@ -200,9 +200,12 @@ fn a_reader_who_never_reads_is_let_go() {
     setup.server.limits.stalled = Duration::from_millis(300);
     let server = setup.start();
     let mut stuck = Raw::connect_with(&server, Some(4096));
-    stuck.post(CHAT, "", &talk(true, 16_000));
+    // Some 20 MB, more than the system keeps for a reader: the writer waits.
+    let mut body: Value = serde_json::from_str(&talk(true, 16_000)).unwrap();
+    body["logprobs"] = true.into();
+    body["top_logprobs"] = 20.into();
+    stuck.post(CHAT, "", &body.to_string());
     stuck.until("data: ");
-    // More than the system keeps for a reader: the writer waits.
     wait_for("the request's end", || stats(&server).running == 0);
     std::thread::sleep(Duration::from_secs(1));
     // What the systems still hold may come, and its end late: the window is small. Of a request that is alive all comes.
