@@ -41,6 +41,7 @@ mod prompts;
 mod server;
 mod sse;
 mod tls;
+mod vectors;
 
 pub use error::ApiError;
 pub use guard::{GuardError, GuardOptions};

@@ -36,19 +36,19 @@ pub struct Encoded {
 /// Nothing is one empty text.
 ///
 /// # Errors
-/// What is none of these, by its name and place.
-pub fn parse(name: &str, value: Option<Value>) -> Result<Vec<Prompt>, ApiError> {
+/// What is none of these, or a token id of `n_vocab` or more, by its name and place.
+pub fn parse(name: &str, value: Option<Value>, n_vocab: usize) -> Result<Vec<Prompt>, ApiError> {
     let list = match value {
         None => return Ok(vec![Prompt(vec![Part::Text(String::new())])]),
         Some(Value::Array(list)) => list,
-        Some(one) => return Ok(vec![prompt(name, one)?]),
+        Some(one) => return Ok(vec![prompt(name, one, n_vocab)?]),
     };
     if list.is_empty() {
         return Err(ApiError::field(name, "is an empty list"));
     }
     // Numbers make the list one prompt; texts or lists alone make it several.
     if list.iter().any(Value::is_number) && !list.iter().any(Value::is_array) {
-        return Ok(vec![prompt(name, Value::Array(list))?]);
+        return Ok(vec![prompt(name, Value::Array(list), n_vocab)?]);
     }
     if list.len() > MAX_PROMPTS {
         let why = format!("has {} prompts, {MAX_PROMPTS} are the most", list.len());
@@ -56,16 +56,16 @@ pub fn parse(name: &str, value: Option<Value>) -> Result<Vec<Prompt>, ApiError> 
     }
     let prompts = list.into_iter().enumerate();
     prompts
-        .map(|(i, value)| prompt(&format!("{name}[{i}]"), value))
+        .map(|(i, value)| prompt(&format!("{name}[{i}]"), value, n_vocab))
         .collect()
 }
 
-fn prompt(name: &str, value: Value) -> Result<Prompt, ApiError> {
+fn prompt(name: &str, value: Value, n_vocab: usize) -> Result<Prompt, ApiError> {
     match value {
         Value::String(text) => Ok(Prompt(vec![Part::Text(text)])),
         Value::Array(parts) if parts.is_empty() => Err(ApiError::field(name, "is an empty list")),
         Value::Array(parts) => {
-            let parts = parts.into_iter().map(|p| part(name, p));
+            let parts = parts.into_iter().map(|p| part(name, p, n_vocab));
             Ok(Prompt(parts.collect::<Result<_, _>>()?))
         }
         other => {
@@ -75,13 +75,20 @@ fn prompt(name: &str, value: Value) -> Result<Prompt, ApiError> {
     }
 }
 
-fn part(name: &str, value: Value) -> Result<Part, ApiError> {
+fn part(name: &str, value: Value, n_vocab: usize) -> Result<Part, ApiError> {
     let wrong = |what: String| ApiError::field(name, format!("{what} is no token id"));
     match value {
         Value::String(text) => Ok(Part::Text(text)),
         Value::Number(n) => {
             let id = n.as_u64().and_then(|n| u32::try_from(n).ok());
-            id.map(Part::Token).ok_or_else(|| wrong(n.to_string()))
+            let id = id.ok_or_else(|| wrong(n.to_string()))?;
+            match (id as usize) < n_vocab {
+                true => Ok(Part::Token(id)),
+                false => {
+                    let why = format!("token id {id} is not in the vocabulary of {n_vocab}");
+                    Err(ApiError::field(name, why))
+                }
+            }
         }
         other => Err(wrong(kind(&other).to_owned())),
     }
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn lists_are_several_prompts_unless_they_hold_numbers() {
-        let count = |v: Value| parse("prompt", Some(v)).unwrap().len();
+        let count = |v: Value| parse("prompt", Some(v), 1000).unwrap().len();
         assert_eq!(count(json!("a")), 1);
         assert_eq!(count(json!(["a", "b"])), 2);
         assert_eq!(count(json!([1, 2, 3])), 1);
@@ -227,12 +234,17 @@ mod tests {
             (json!([]), "prompt", "empty"),
             (json!([1, -2]), "prompt", "-2 is no token id"),
             (json!([1, 2.5]), "prompt", "2.5 is no token id"),
+            (
+                json!([999, 1000]),
+                "prompt",
+                "token id 1000 is not in the vocabulary of 1000",
+            ),
             (json!(["a", {"b": 1}]), "prompt[1]", "not an object"),
             (json!([[1], [[2]]]), "prompt[1]", "a list is no token id"),
             (json!([[1], []]), "prompt[1]", "empty"),
             (json!(vec!["a"; 2049]), "prompt", "2049"),
         ] {
-            let e = parse("prompt", Some(value)).unwrap_err();
+            let e = parse("prompt", Some(value), 1000).unwrap_err();
             assert_eq!(e.param.as_deref(), Some(param), "{}", e.message);
             assert!(e.message.contains(says), "{}", e.message);
         }

@@ -59,7 +59,7 @@ struct Asked {
 impl Asked {
     fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
         let prompt: Value = f.need("prompt")?;
-        let prompts = prompts::parse("prompt", Some(prompt))?;
+        let prompts = prompts::parse("prompt", Some(prompt), model.hparams().n_vocab)?;
         let mut params = Params::take(f, model)?;
         if let Some(n) = f.take::<usize>("n_cmpl")? {
             if !(1..=MAX_CHOICES).contains(&n) {

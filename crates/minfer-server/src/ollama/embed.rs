@@ -15,18 +15,19 @@ use crate::chat::blocking;
 use crate::completion::Completion;
 use crate::fields::Fields;
 use crate::prompts::{self, Prompt};
+use crate::vectors::{shorten, take_dimensions};
 
 /// Vectors of length 1.
 pub async fn embed(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failure> {
     let mut f = Fields::parse(&body)?;
     let asked = Asked::take(&app, &mut f).await?;
-    let input = prompts::parse("input", f.value("input"))?;
-    let dimensions: Option<usize> = f.take("dimensions")?;
+    let input = prompts::parse(
+        "input",
+        f.value("input"),
+        asked.loaded.engine.model().hparams().n_vocab,
+    )?;
     let n_embd = asked.loaded.engine.model().hparams().n_embd;
-    if let Some(n) = dimensions.filter(|n| !(1..=n_embd).contains(n)) {
-        let why = format!("must be 1 to {n_embd}, is {n}");
-        return Err(ApiError::field("dimensions", why).into());
-    }
+    let dimensions = take_dimensions(&mut f, n_embd)?;
     let truncate = f.flag("truncate")?;
     check_options(
         Fields::of(f.take("options")?.unwrap_or_default()),
@@ -51,7 +52,11 @@ pub async fn legacy(State(app): Shared, body: Bytes) -> Result<Json<Value>, Fail
     let mut f = Fields::parse(&body)?;
     let asked = Asked::take(&app, &mut f).await?;
     let text: String = f.need("prompt")?;
-    let input = prompts::parse("prompt", Some(Value::String(text)))?;
+    let input = prompts::parse(
+        "prompt",
+        Some(Value::String(text)),
+        asked.loaded.engine.model().hparams().n_vocab,
+    )?;
     check_options(
         Fields::of(f.take("options")?.unwrap_or_default()),
         &asked.loaded,
@@ -97,15 +102,4 @@ async fn vectors(
         }
     }
     Ok((vectors, tokens))
-}
-
-/// The first `n` values, again of length 1.
-fn shorten(vector: &mut Vec<f32>, n: usize) {
-    vector.truncate(n);
-    let squares = vector.iter().map(|x| f64::from(*x) * f64::from(*x));
-    let length = squares.sum::<f64>().sqrt();
-    if length > 0.0 {
-        let scale = |x: &mut f32| *x = (f64::from(*x) / length) as f32;
-        vector.iter_mut().for_each(scale);
-    }
 }

@@ -114,7 +114,11 @@ impl Prompt {
         if self.raw || !self.suffix.is_empty() {
             return blocking(move || {
                 let model = loaded.engine.model().clone();
-                let prompts = prompts::parse("prompt", Some(Value::String(self.text)))?;
+                let prompts = prompts::parse(
+                    "prompt",
+                    Some(Value::String(self.text)),
+                    model.hparams().n_vocab,
+                )?;
                 let Some(prompt) = prompts.first() else {
                     return Err(ApiError::field("prompt", "is required"));
                 };

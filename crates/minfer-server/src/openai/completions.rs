@@ -67,7 +67,7 @@ struct Asked {
 impl Asked {
     /// Of the body's fields.
     fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
-        let prompts = prompts::parse("prompt", f.value("prompt"))?;
+        let prompts = prompts::parse("prompt", f.value("prompt"), model.hparams().n_vocab)?;
         let limited = ["max_tokens", "max_completion_tokens", "n_predict"];
         let limited = limited.iter().any(|name| f.has(name));
         let mut params = Params::take(f, model)?;

@@ -14,6 +14,7 @@ use crate::chat::blocking;
 use crate::completion::Completion;
 use crate::fields::Fields;
 use crate::prompts;
+use crate::vectors::{shorten, take_dimensions};
 
 /// The handler.
 pub async fn create(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiError> {
@@ -21,7 +22,11 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiE
     let name: Option<String> = fields.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
     let input: Value = fields.need("input")?;
-    let inputs = prompts::parse("input", Some(input))?;
+    let inputs = prompts::parse(
+        "input",
+        Some(input),
+        loaded.engine.model().hparams().n_vocab,
+    )?;
     if let Some(i) = inputs.iter().position(|p| p.is_empty()) {
         return Err(ApiError::field("input", format!("text {i} is empty")));
     }
@@ -75,24 +80,14 @@ impl Form {
                 return Err(ApiError::field("encoding_format", why));
             }
         };
-        let dimensions: Option<usize> = f.take("dimensions")?;
-        if let Some(n) = dimensions.filter(|n| !(1..=n_embd).contains(n)) {
-            let why = format!("must be 1 to this model's {n_embd}, is {n}");
-            return Err(ApiError::field("dimensions", why));
-        }
+        let dimensions = take_dimensions(f, n_embd)?;
         Ok(Form { base64, dimensions })
     }
 
     /// The numbers, or the base64 of their little-endian bytes.
     fn write(self, mut values: Vec<f32>) -> Value {
         if let Some(n) = self.dimensions {
-            values.truncate(n);
-            let square = |x: &f32| f64::from(*x) * f64::from(*x);
-            let length = values.iter().map(square).sum::<f64>().sqrt();
-            if length > 0.0 {
-                let scale = |x: &mut f32| *x = (f64::from(*x) / length) as f32;
-                values.iter_mut().for_each(scale);
-            }
+            shorten(&mut values, n);
         }
         match self.base64 {
             false => json!(values),
