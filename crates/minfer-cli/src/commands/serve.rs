@@ -225,8 +225,8 @@ fn memory(model: &Model, options: &EngineOptions) -> u64 {
         0 => ty.head_bytes(h.head_dim),
         _ => 0, // refused when it is loaded
     };
-    let position = h.n_layer * h.n_head_kv * (head(options.type_k) + head(options.type_v));
-    let positions = options.n_ctx.next_multiple_of(PAGE) * options.n_seqs;
-    let kv = (position as u64).saturating_mul(positions as u64);
+    let page = h.n_layer * h.n_head_kv * (head(options.type_k) + head(options.type_v));
+    let pages = options.n_ctx.div_ceil(PAGE) * options.n_seqs;
+    let kv = (page as u64).saturating_mul(pages as u64);
     weights.saturating_add(options.kv_memory.map_or(kv, |most| most.min(kv)))
 }

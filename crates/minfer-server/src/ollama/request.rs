@@ -122,7 +122,7 @@ pub fn check_options(mut options: Fields, loaded: &Loaded) -> Result<(), ApiErro
     let room = loaded.engine.options().n_ctx;
     if let Some(n) = options.take::<usize>("num_ctx")?.filter(|n| *n > room) {
         let why = format!(
-            "{n} is more than the {room} positions this model was loaded with: start the server with --ctx-size {n}"
+            "{n} is more than the {room} positions this model was loaded with: start the server with a larger --n-ctx"
         );
         return Err(ApiError::field("num_ctx", why));
     }
