@@ -1,9 +1,11 @@
 //! What is asked of a model in a conversation, the same for every surface: messages in, pieces of answers out.
 
+mod plan;
+
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use minfer::chat::{Message, RenderRequest};
+use minfer::chat::Message;
 use minfer::engine::{Event, FinishReason, Request, Task, Timings};
 use minfer::sampling::LogProbs;
 use serde_json::{Map, Value};
@@ -12,6 +14,10 @@ use crate::ApiError;
 use crate::answers::Answers;
 use crate::models::Loaded;
 use crate::params::Params;
+use crate::speech::{Reading, Said, Speech};
+use crate::tools::Offer;
+
+pub use plan::prompt;
 
 /// A conversation and how to go on with it.
 #[derive(Clone, Debug)]
@@ -20,6 +26,10 @@ pub struct Chat {
     pub messages: Vec<Message>,
     /// More variables for the template.
     pub template_kwargs: Map<String, Value>,
+    /// The tools on offer.
+    pub tools: Option<Offer>,
+    /// Reasoning is to be told from content.
+    pub split_reasoning: bool,
     /// How to generate.
     pub params: Params,
 }
@@ -31,13 +41,6 @@ pub struct Token {
     pub id: u32,
     /// Its log-probabilities, where they were asked for.
     pub logprobs: Option<LogProbs>,
-}
-
-/// A piece of what an answer says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// Of the answer's text.
-    Content(String),
 }
 
 /// Something that happened to one answer.
@@ -67,6 +70,8 @@ pub enum Piece {
         stop: Option<String>,
         /// Counts and times.
         timings: Timings,
+        /// Tokens of reasoning among those predicted.
+        reasoning_n: usize,
     },
 }
 
@@ -79,6 +84,8 @@ pub struct Conversation {
     /// Tokens of the prompt.
     pub prompt_n: usize,
     answers: Answers,
+    /// Of each answer: who reads it, and its tokens of reasoning so far.
+    speeches: Vec<(Speech, usize)>,
 }
 
 impl Conversation {
@@ -88,8 +95,8 @@ impl Conversation {
     /// A template that refuses the messages; what the engine refuses.
     pub async fn start(loaded: Arc<Loaded>, chat: Chat) -> Result<Conversation, ApiError> {
         blocking(move || {
-            let prompt = prompt(&loaded, chat.messages, chat.template_kwargs)?;
-            Conversation::submit(loaded, prompt, chat.params)
+            let plan = plan::plan(&loaded, chat)?;
+            Conversation::begin(loaded, plan.prompt, plan.params, &plan.reading)
         })
         .await
     }
@@ -103,10 +110,21 @@ impl Conversation {
         prompt: Vec<u32>,
         params: Params,
     ) -> Result<Conversation, ApiError> {
+        Conversation::begin(loaded, prompt, params, &Reading::plain())
+    }
+
+    fn begin(
+        loaded: Arc<Loaded>,
+        prompt: Vec<u32>,
+        params: Params,
+        reading: &Reading,
+    ) -> Result<Conversation, ApiError> {
         let prompt_n = prompt.len();
         let answers = submit(&loaded, prompt, &params)?;
+        let speech = |_| (Speech::new(reading), 0);
         Ok(Conversation {
             loaded,
+            speeches: (0..params.n).map(speech).collect(),
             params,
             prompt_n,
             answers,
@@ -119,18 +137,33 @@ impl Conversation {
     /// The engine failed; nothing more comes.
     pub async fn next(&mut self) -> Result<Option<(usize, Piece)>, ApiError> {
         while let Some((choice, event)) = self.answers.next().await {
+            let Some((speech, reasoning_n)) = self.speeches.get_mut(choice) else {
+                continue;
+            };
             let piece = match event {
                 Event::Prompt { done, total } => Piece::Prompt { done, total },
-                Event::Token { id, text, logprobs } => Piece::Token {
-                    token: Token { id, logprobs },
-                    said: content(text),
-                },
-                Event::Done(done) => Piece::Done {
-                    said: content(done.text),
-                    reason: reason(done.reason),
-                    stop: done.stop,
-                    timings: done.timings,
-                },
+                Event::Token { id, text, logprobs } => {
+                    let said = speech.push(&text);
+                    let reasons = said.iter().any(|s| matches!(s, Said::Reasoning(_)));
+                    *reasoning_n = reasoning_n.saturating_add(usize::from(reasons));
+                    let token = Token { id, logprobs };
+                    Piece::Token { token, said }
+                }
+                Event::Done(done) => {
+                    let mut said = speech.push(&done.text);
+                    said.extend(speech.finish());
+                    let reason = match done.reason {
+                        FinishReason::Stop if speech.called() => "tool_calls",
+                        reason => reason.name(),
+                    };
+                    Piece::Done {
+                        said,
+                        reason,
+                        stop: done.stop,
+                        timings: done.timings,
+                        reasoning_n: *reasoning_n,
+                    }
+                }
                 Event::Error(e) => return Err(e.into()),
                 _ => continue,
             };
@@ -140,34 +173,6 @@ impl Conversation {
     }
 }
 
-/// A conversation as the model reads it. May block.
-///
-/// # Errors
-/// A template that refuses the messages.
-pub fn prompt(
-    loaded: &Loaded,
-    messages: Vec<Message>,
-    template_kwargs: Map<String, Value>,
-) -> Result<Vec<u32>, ApiError> {
-    let request = RenderRequest {
-        extra: template_kwargs,
-        ..RenderRequest::new(messages)
-    };
-    let (prompt, _) = loaded.engine.model().chat_prompt(&request)?;
-    Ok(prompt)
-}
-
-fn content(text: String) -> Vec<Said> {
-    match text.is_empty() {
-        true => Vec::new(),
-        false => vec![Said::Content(text)],
-    }
-}
-
-fn reason(reason: FinishReason) -> &'static str {
-    reason.name()
-}
-
 /// Gives a prompt to the engine, for all of its answers.
 ///
 /// # Errors
@@ -175,7 +180,8 @@ fn reason(reason: FinishReason) -> &'static str {
 pub fn submit(loaded: &Loaded, prompt: Vec<u32>, params: &Params) -> Result<Answers, ApiError> {
     let mut request = Request::new(prompt, Task::Generate(params.generate.clone()));
     request.no_cache = params.no_cache;
-    let streams = loaded.engine.submit_choices(request, params.n)?;
+    let streams = loaded.engine.submit_choices(request, params.n);
+    let streams = streams.map_err(|e| params.blame(e))?;
     Ok(Answers::new(loaded.times.clone(), streams))
 }
 

@@ -47,6 +47,23 @@ impl ApiError {
         }
     }
 
+    /// The same about a field of an object: both names say where that stands.
+    #[must_use]
+    pub fn within(self, object: &str) -> ApiError {
+        match &self.param {
+            None => self,
+            Some(name) => {
+                let why = self.message.strip_prefix(name.as_str());
+                let why = why.and_then(|w| w.strip_prefix(": "));
+                ApiError {
+                    message: format!("{object}.{name}: {}", why.unwrap_or(&self.message)),
+                    param: Some(format!("{object}.{name}")),
+                    ..self
+                }
+            }
+        }
+    }
+
     /// With one of OpenAI's codes.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> ApiError {

@@ -35,6 +35,11 @@ impl Fields {
         self.0.get(name).is_some_and(|v| !v.is_null())
     }
 
+    /// A copy of a field's value, if it is there and not null; it is still to be taken.
+    pub fn peek(&self, name: &str) -> Option<Value> {
+        self.0.get(name).filter(|v| !v.is_null()).cloned()
+    }
+
     /// A field's value as it is, if it is there and not null.
     pub fn value(&mut self, name: &str) -> Option<Value> {
         self.0.shift_remove(name).filter(|v| !v.is_null())

@@ -39,8 +39,10 @@ mod page;
 mod params;
 mod prompts;
 mod server;
+mod speech;
 mod sse;
 mod tls;
+mod tools;
 mod vectors;
 
 pub use error::ApiError;

@@ -24,6 +24,8 @@ pub const MAX_TOP: usize = 20;
 pub struct Params {
     /// For the engine.
     pub generate: Generate,
+    /// The field that the constraint came from.
+    pub constraint_field: Option<&'static str>,
     /// Answers wanted.
     pub n: usize,
     /// Whether the answer comes in pieces.
@@ -69,6 +71,7 @@ impl Params {
                 n_predict: None,
                 ..Generate::default()
             },
+            constraint_field: None,
             n: 1,
             stream: false,
             include_usage: false,
@@ -104,16 +107,18 @@ impl Params {
                 return Err(ApiError::field("stream_options", why));
             }
         };
+        let (constraint_field, constraint) = take_constraint(f)?.unzip();
         let generate = Generate {
             sampling,
             n_predict: take_limit(f)?,
             stop: take_stop(f)?,
             ignore_eos: f.flag("ignore_eos")?,
-            constraint: take_constraint(f)?,
+            constraint,
             ..Generate::default()
         };
         Ok(Params {
             generate,
+            constraint_field,
             n,
             stream,
             include_usage,
@@ -121,6 +126,14 @@ impl Params {
             return_progress: f.flag("return_progress")?,
             timings_per_token: f.flag("timings_per_token")?,
         })
+    }
+
+    /// An error of the constraint names the field that it came from.
+    pub fn blame(&self, e: minfer::Error) -> ApiError {
+        match (&e, self.constraint_field) {
+            (minfer::Error::Constraint(_), Some(field)) => ApiError::field(field, e),
+            _ => e.into(),
+        }
     }
 }
 
@@ -345,9 +358,9 @@ pub fn check_stops(name: &str, stops: Vec<String>) -> Result<Vec<String>, ApiErr
 }
 
 /// `response_format`, `json_schema` or `grammar`: one of them.
-fn take_constraint(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {
-    let mut found: Option<(&str, ConstraintSpec)> = None;
-    let mut put = |name, spec: Option<ConstraintSpec>| {
+fn take_constraint(f: &mut Fields) -> Result<Option<(&'static str, ConstraintSpec)>, ApiError> {
+    let mut found: Option<(&'static str, ConstraintSpec)> = None;
+    let mut put = |name: &'static str, spec: Option<ConstraintSpec>| {
         let Some(spec) = spec else { return Ok(()) };
         if let Some((other, _)) = &found {
             return Err(ApiError::field(
@@ -370,7 +383,7 @@ fn take_constraint(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {
     put("json_schema", schema)?;
     let grammar = f.take::<String>("grammar")?.filter(|g| !g.is_empty());
     put("grammar", grammar.map(ConstraintSpec::Gbnf))?;
-    Ok(found.map(|(_, spec)| spec))
+    Ok(found)
 }
 
 /// What a JSON Schema allows.

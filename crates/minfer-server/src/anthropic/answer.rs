@@ -6,34 +6,61 @@ use minfer::engine::Timings;
 use serde_json::{Value, json};
 
 use super::Failure;
-use crate::chat::{Conversation, Piece, Said};
+use crate::chat::{Conversation, Piece};
+use crate::speech::Said;
 use crate::sse::{Message, Source};
 use crate::{ApiError, id};
 
-/// Blocks of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A block of an answer, without what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
+    Thinking,
     Text,
+    /// A call: its id and its tool.
+    Tool(String, String),
 }
 
-/// A piece of what is said: the kind of block it belongs to, and its text.
-fn part(said: Said) -> (Kind, String) {
+/// What a piece says.
+enum Part {
+    /// A block of its own begins.
+    Begin(Kind),
+    /// A piece of a text block's or a thinking block's text.
+    Of(Kind, String),
+    /// A piece of the arguments of the call under way.
+    Input(String),
+    /// The block under way is complete.
+    End,
+}
+
+fn part(said: Said) -> Part {
     match said {
-        Said::Content(text) => (Kind::Text, text),
+        Said::Reasoning(text) => Part::Of(Kind::Thinking, text),
+        Said::Content(text) => Part::Of(Kind::Text, text),
+        Said::Call { id, name, .. } => Part::Begin(Kind::Tool(id, name)),
+        Said::Arguments { piece, .. } => Part::Input(piece),
+        Said::CallEnd { .. } => Part::End,
     }
 }
 
-/// A block with this text.
-fn block(kind: Kind, text: &str) -> Value {
+/// A block that says this; a call's input is read from its JSON, and an empty one is an empty object.
+fn block(kind: &Kind, text: &str) -> Value {
     match kind {
+        Kind::Thinking => json!({"type": "thinking", "thinking": text, "signature": ""}),
         Kind::Text => json!({"type": "text", "text": text, "citations": null}),
+        Kind::Tool(id, name) => {
+            let input = serde_json::from_str(text).ok();
+            let input = input.filter(Value::is_object).unwrap_or_else(|| json!({}));
+            json!({"type": "tool_use", "id": id, "name": name, "input": input})
+        }
     }
 }
 
-/// A piece of a block's text.
-fn delta(kind: Kind, text: &str) -> Value {
+/// A piece of a block.
+fn delta(kind: &Kind, text: &str) -> Value {
     match kind {
+        Kind::Thinking => json!({"type": "thinking_delta", "thinking": text}),
         Kind::Text => json!({"type": "text_delta", "text": text}),
+        Kind::Tool(..) => json!({"type": "input_json_delta", "partial_json": text}),
     }
 }
 
@@ -90,10 +117,17 @@ pub async fn whole(mut talk: Conversation) -> Result<Value, ApiError> {
     let mut blocks: Vec<(Kind, String)> = Vec::new();
     let mut say = |said: Vec<Said>| {
         for said in said {
-            let (kind, text) = part(said);
-            match blocks.last_mut() {
-                Some((last, known)) if *last == kind => known.push_str(&text),
-                _ => blocks.push((kind, text)),
+            let (kind, text) = match part(said) {
+                Part::Begin(kind) => (Some(kind), String::new()),
+                Part::Of(kind, text) => (Some(kind), text),
+                Part::Input(text) => (None, text),
+                Part::End => continue,
+            };
+            match (blocks.last_mut(), kind) {
+                (Some((last, known)), Some(kind)) if *last == kind => known.push_str(&text),
+                (_, Some(kind)) => blocks.push((kind, text)),
+                (Some((_, known)), None) => known.push_str(&text),
+                (None, None) => {}
             }
         }
     };
@@ -107,6 +141,7 @@ pub async fn whole(mut talk: Conversation) -> Result<Value, ApiError> {
                 reason,
                 stop,
                 timings,
+                ..
             } => {
                 say(said);
                 end = Some((reason, stop, timings));
@@ -115,7 +150,7 @@ pub async fn whole(mut talk: Conversation) -> Result<Value, ApiError> {
     }
     let blocks: Vec<Value> = blocks
         .iter()
-        .map(|(kind, text)| block(*kind, text))
+        .map(|(kind, text)| block(kind, text))
         .collect();
     let mut body = message(&talk, &id::named("msg_"), &blocks);
     if let (Some((reason, stop, timings)), Some(map)) = (end, body.as_object_mut()) {
@@ -157,17 +192,32 @@ impl Events {
 
     fn say(&mut self, said: Vec<Said>, out: &mut VecDeque<Message>) {
         for said in said {
-            let (kind, text) = part(said);
-            if self.open != Some(kind) {
-                self.close(out);
-                let empty = block(kind, "");
-                let start = json!({"index": self.index, "content_block": empty});
-                say(out, "content_block_start", start);
-                self.open = Some(kind);
+            match part(said) {
+                Part::Begin(kind) => self.open(kind, out),
+                Part::Of(kind, text) => {
+                    if self.open.as_ref() != Some(&kind) {
+                        self.open(kind, out);
+                    }
+                    self.delta(&text, out);
+                }
+                Part::Input(text) => self.delta(&text, out),
+                Part::End => self.close(out),
             }
-            let delta = json!({"index": self.index, "delta": delta(kind, &text)});
+        }
+    }
+
+    fn delta(&mut self, text: &str, out: &mut VecDeque<Message>) {
+        if let Some(kind) = &self.open {
+            let delta = json!({"index": self.index, "delta": delta(kind, text)});
             say(out, "content_block_delta", delta);
         }
+    }
+
+    fn open(&mut self, kind: Kind, out: &mut VecDeque<Message>) {
+        self.close(out);
+        let start = json!({"index": self.index, "content_block": block(&kind, "")});
+        say(out, "content_block_start", start);
+        self.open = Some(kind);
     }
 
     fn close(&mut self, out: &mut VecDeque<Message>) {
@@ -186,6 +236,7 @@ impl Events {
                 reason,
                 stop,
                 timings,
+                ..
             } => {
                 self.say(said, out);
                 self.close(out);

@@ -15,6 +15,7 @@ use crate::chat::{self, Chat, Conversation, blocking};
 use crate::fields::Fields;
 use crate::params::{Params, check_stops, schema, set, validate};
 use crate::sse;
+use crate::tools::{self, Choice, Offer};
 
 /// Answers.
 pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
@@ -40,7 +41,12 @@ pub async fn count(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failu
     let chat = take_chat(&mut fields, Params::plain(loaded.engine.model())?)?;
     fields.finish("messages/count_tokens");
     let count = blocking(move || {
-        let prompt = chat::prompt(&loaded, chat.messages, chat.template_kwargs)?;
+        let prompt = chat::prompt(
+            &loaded,
+            chat.messages,
+            chat.template_kwargs,
+            chat.tools.as_ref(),
+        )?;
         Ok(prompt.len())
     });
     Ok(Json(json!({"input_tokens": count.await?})))
@@ -80,6 +86,7 @@ fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
         }
         if let Some(format) = config.value("format") {
             params.generate.constraint = Some(output_format(&format)?);
+            params.constraint_field = Some("output_config.format.schema");
         }
         config.finish("output_config");
     }
@@ -87,14 +94,69 @@ fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
         let thinks = take_thinking(Fields::of(thinking))?;
         template_kwargs.insert("enable_thinking".to_owned(), json!(thinks));
     }
-    const NO_TOOLS: &str = "tool calls are not supported on this surface yet";
-    f.refuse("tools", &[json!([])], NO_TOOLS)?;
-    f.refuse("tool_choice", &[json!({"type": "none"})], NO_TOOLS)?;
+    let offer = take_tools(f)?;
     Ok(Chat {
         messages,
         template_kwargs,
+        tools: choose(f, offer)?,
+        split_reasoning: true,
         params,
     })
+}
+
+/// `tools`: those that the client runs itself.
+fn take_tools(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
+    let mut functions = Vec::new();
+    for (i, tool) in tools::list(f, "tools")?.into_iter().enumerate() {
+        let field = format!("tools[{i}]");
+        match tool.get("type").and_then(Value::as_str) {
+            None | Some("custom") => {}
+            Some(other) => {
+                let why = format!("{other:?} is a tool that a server runs: this one runs none");
+                return Err(ApiError::field(&format!("{field}.type"), why));
+            }
+        }
+        let function = tools::function(&field, tool)?;
+        functions.push((field.clone(), format!("{field}.input_schema"), function));
+    }
+    Offer::of(functions)
+}
+
+/// `tool_choice`.
+fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, ApiError> {
+    let mut choice = Fields::of(f.take("tool_choice")?.unwrap_or_default());
+    let within = |e: ApiError| e.within("tool_choice");
+    let ty: Option<String> = choice.take("type").map_err(within)?;
+    let name: Option<String> = choice.take("name").map_err(within)?;
+    let single = choice.flag("disable_parallel_tool_use").map_err(within)?;
+    choice.finish("tool_choice");
+    let Some(mut offer) = offer else {
+        return match ty.as_deref() {
+            Some("any" | "tool") => Err(ApiError::field(
+                "tool_choice",
+                "asks for a call, but there are no tools",
+            )),
+            _ => Ok(None),
+        };
+    };
+    offer.parallel = !single;
+    match (ty.as_deref(), name) {
+        (None | Some("auto"), _) => {}
+        (Some("none"), _) => return Ok(None),
+        (Some("any"), _) => offer.choice = Choice::Required,
+        (Some("tool"), Some(name)) => {
+            offer.knows("tool_choice.name", &name)?;
+            offer.choice = Choice::Named(name);
+        }
+        (Some("tool"), None) => {
+            return Err(ApiError::field("tool_choice.name", "is required"));
+        }
+        (Some(other), _) => {
+            let why = format!("must be auto, any, tool or none, is {other:?}");
+            return Err(ApiError::field("tool_choice.type", why));
+        }
+    }
+    Ok(Some(offer))
 }
 
 fn output_format(format: &Value) -> Result<minfer::sampling::ConstraintSpec, ApiError> {
@@ -113,10 +175,7 @@ fn output_format(format: &Value) -> Result<minfer::sampling::ConstraintSpec, Api
 
 /// Whether the model is to reason before it answers.
 fn take_thinking(mut f: Fields) -> Result<bool, ApiError> {
-    let within = |e: ApiError| match &e.param {
-        Some(name) => ApiError::field(&format!("thinking.{name}"), &e.message),
-        None => e,
-    };
+    let within = |e: ApiError| e.within("thinking");
     let thinks = match f.need::<String>("type").map_err(within)?.as_str() {
         "disabled" => false,
         "enabled" | "adaptive" => true,
@@ -125,9 +184,11 @@ fn take_thinking(mut f: Fields) -> Result<bool, ApiError> {
             return Err(ApiError::field("thinking.type", why));
         }
     };
-    let why =
-        "reasoning has no limit of its own here: leave it out (type adaptive) and set max_tokens";
-    f.refuse("budget_tokens", &[], why).map_err(within)?;
+    // A wish about how long to think, not a promise: how much a model reasons is its own to decide, within max_tokens.
+    let budget: Option<u64> = f.take("budget_tokens").map_err(within)?;
+    if let Some(budget) = budget {
+        tracing::debug!("thinking.budget_tokens {budget} is the model's to decide");
+    }
     let why = "reasoning is shown as it is";
     f.refuse("display", &[json!("summarized")], why)
         .map_err(within)?;

@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::request::Asked;
 use crate::ApiError;
-use crate::chat::{Conversation, Piece, Said, Token};
+use crate::chat::{Conversation, Piece, Token};
+use crate::speech::Said;
 use crate::sse::{self, Message, Source};
 
 /// Which of the two.
@@ -28,7 +29,10 @@ pub enum Form {
 /// What was said.
 #[derive(Default)]
 struct Words {
+    thinking: String,
     content: String,
+    /// Of the calls: places, names, and arguments in JSON.
+    calls: Vec<(usize, String, String)>,
     logprobs: Vec<Value>,
 }
 
@@ -36,13 +40,46 @@ impl Words {
     fn say(&mut self, said: Vec<Said>) {
         for said in said {
             match said {
+                Said::Reasoning(text) => self.thinking.push_str(&text),
                 Said::Content(text) => self.content.push_str(&text),
+                Said::Call { index, name, .. } => {
+                    self.calls.push((index, name, String::new()));
+                }
+                Said::Arguments { piece, .. } => {
+                    if let Some((.., arguments)) = self.calls.last_mut() {
+                        arguments.push_str(&piece);
+                    }
+                }
+                Said::CallEnd { .. } => {}
             }
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.content.is_empty() && self.logprobs.is_empty()
+        self.thinking.is_empty()
+            && self.content.is_empty()
+            && self.calls.is_empty()
+            && self.logprobs.is_empty()
+    }
+
+    fn message(&self) -> Value {
+        let mut message = json!({"role": "assistant", "content": self.content});
+        let Some(map) = message.as_object_mut() else {
+            return message;
+        };
+        if !self.thinking.is_empty() {
+            map.insert("thinking".to_owned(), json!(self.thinking));
+        }
+        if !self.calls.is_empty() {
+            let calls = self.calls.iter().map(|(i, name, arguments)| {
+                // The parser tells whole calls, whose arguments are an object.
+                let arguments: Value =
+                    serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
+                json!({"function": {"index": i, "name": name, "arguments": arguments}})
+            });
+            map.insert("tool_calls".to_owned(), calls.collect());
+        }
+        message
     }
 }
 
@@ -118,11 +155,13 @@ impl Head {
         put("model", json!(self.asked.name));
         put("created_at", json!(time(DateTime::now())));
         match self.form {
-            Form::Chat => put(
-                "message",
-                json!({"role": "assistant", "content": words.content}),
-            ),
-            Form::Generate => put("response", json!(words.content)),
+            Form::Chat => put("message", words.message()),
+            Form::Generate => {
+                if !words.thinking.is_empty() {
+                    put("thinking", json!(words.thinking));
+                }
+                put("response", json!(words.content))
+            }
         };
         put("done", json!(false));
         if !words.logprobs.is_empty() {

@@ -105,6 +105,8 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
     };
     check_options(options, loaded)?;
     generate.constraint = take_format(f)?;
+    params.constraint_field = Some("format");
+    let generate = &mut params.generate;
     let top: Option<usize> = f.take("top_logprobs")?;
     if let Some(top) = top.filter(|n| *n > MAX_TOP) {
         let why = format!("must be 0 to {MAX_TOP}, is {top}");

@@ -14,7 +14,7 @@ use crate::chat::{Chat, Conversation, blocking};
 use crate::fields::Fields;
 use crate::params::Params;
 use crate::prompts::{self, Fim};
-use crate::{ApiError, messages};
+use crate::{ApiError, messages, tools};
 
 const NO_IMAGES: &str = "this model reads text only";
 
@@ -25,8 +25,10 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
     let params = take_params(&mut f, &asked.loaded)?;
     let template_kwargs = take_think(&mut f)?;
     let messages = take_messages(&mut f)?;
-    const NO_TOOLS: &str = "tool calls are not supported on this surface yet";
-    f.refuse("tools", &[json!([])], NO_TOOLS)?;
+    let mut offer = tools::take(&mut f)?;
+    if let Some(offer) = &mut offer {
+        offer.whole = true; // a line has whole calls
+    }
     f.finish("api/chat");
     if messages.is_empty() {
         return Ok(Head::new(asked, Form::Chat).only_loaded()?);
@@ -34,6 +36,8 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
     let chat = Chat {
         messages,
         template_kwargs,
+        tools: offer,
+        split_reasoning: true,
         params,
     };
     let talk = Conversation::start(asked.loaded.clone(), chat).await?;
@@ -141,6 +145,8 @@ impl Prompt {
         let chat = Chat {
             messages: system.into_iter().chain([user]).collect(),
             template_kwargs,
+            tools: None,
+            split_reasoning: true,
             params,
         };
         Conversation::start(loaded, chat).await

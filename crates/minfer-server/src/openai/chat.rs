@@ -13,12 +13,13 @@ use serde_json::{Map, Value, json};
 use super::{Usage, fingerprint, logprobs, timings};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Piece, Said, Token};
+use crate::chat::{Chat, Conversation, Piece, Token};
 use crate::fields::Fields;
 use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
+use crate::speech::Said;
 use crate::sse::{self, Message, Source};
-use crate::{id, messages};
+use crate::{id, messages, tools};
 
 /// The handler.
 pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, ApiError> {
@@ -57,22 +58,34 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     if let Some(effort) = f.take::<String>("reasoning_effort")? {
         template_kwargs.insert("reasoning_effort".to_owned(), Value::String(effort));
     }
-    const TOOLS: &str = "tool calls are not supported yet";
-    for name in ["tools", "functions"] {
-        f.refuse(name, &[json!([])], TOOLS)?;
-    }
-    for name in ["tool_choice", "function_call"] {
-        f.refuse(name, &[json!("none"), json!("auto")], TOOLS)?;
-    }
-    f.refuse("parallel_tool_calls", &[json!(true), json!(false)], TOOLS)?;
+    const OLDER: &str = "is the older name: use tools and tool_choice";
+    f.refuse("functions", &[json!([])], OLDER)?;
+    f.refuse("function_call", &[json!("none"), json!("auto")], OLDER)?;
+    let offer = tools::take(f)?;
+    let offer = tools::choose(f, offer)?;
     const MODALITIES: &str = "this server answers with text only";
     f.refuse("modalities", &[json!(["text"])], MODALITIES)?;
     f.refuse("audio", &[], MODALITIES)?;
     Ok(Chat {
         messages,
         template_kwargs,
+        tools: offer,
+        split_reasoning: take_reasoning_format(f)?,
         params,
     })
+}
+
+/// llama-server's `reasoning_format`: whether reasoning is told from content.
+fn take_reasoning_format(f: &mut Fields) -> Result<bool, ApiError> {
+    const NAME: &str = "reasoning_format";
+    match f.take::<String>(NAME)?.as_deref() {
+        None | Some("auto" | "deepseek") => Ok(true),
+        Some("none") => Ok(false),
+        Some(other) => Err(ApiError::field(
+            NAME,
+            format!("must be auto, deepseek or none, is {other:?}"),
+        )),
+    }
 }
 
 /// What all chunks of a response have in common.
@@ -110,7 +123,9 @@ impl Head {
 /// One answer, collected.
 #[derive(Default)]
 struct Answer {
+    reasoning: String,
     content: String,
+    calls: Vec<Value>,
     logprobs: Vec<Value>,
     reason: Option<&'static str>,
 }
@@ -119,20 +134,50 @@ impl Answer {
     fn say(&mut self, said: Vec<Said>) {
         for said in said {
             match said {
+                Said::Reasoning(text) => self.reasoning.push_str(&text),
                 Said::Content(text) => self.content.push_str(&text),
+                Said::Call { id, name, .. } => self.calls.push(call(&id, &name)),
+                Said::Arguments { piece, .. } => self.argue(&piece),
+                Said::CallEnd { .. } => {}
             }
+        }
+    }
+
+    /// More of the last call's arguments.
+    fn argue(&mut self, piece: &str) {
+        let last = self.calls.last_mut();
+        if let Some(Value::String(arguments)) =
+            last.and_then(|c| c.pointer_mut("/function/arguments"))
+        {
+            arguments.push_str(piece);
         }
     }
 
     fn json(self, index: usize, with_logprobs: bool) -> Value {
         let logprobs = with_logprobs.then(|| json!({"content": self.logprobs, "refusal": null}));
+        // Who only calls says nothing.
+        let content = Some(self.content).filter(|c| self.calls.is_empty() || !c.is_empty());
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if let Some(map) = message.as_object_mut() {
+            if !self.reasoning.is_empty() {
+                map.insert("reasoning_content".to_owned(), json!(self.reasoning));
+            }
+            if !self.calls.is_empty() {
+                map.insert("tool_calls".to_owned(), Value::Array(self.calls));
+            }
+        }
         json!({
             "index": index,
-            "message": {"role": "assistant", "content": self.content, "refusal": null},
+            "message": message,
             "logprobs": logprobs,
             "finish_reason": self.reason,
         })
     }
+}
+
+/// A call that begins.
+fn call(id: &str, name: &str) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": ""}})
 }
 
 /// The whole response.
@@ -157,11 +202,13 @@ async fn whole(mut talk: Conversation, head: &Head) -> Result<Value, ApiError> {
                 said,
                 reason,
                 timings,
+                reasoning_n,
                 ..
             } => {
                 answer.say(said);
                 answer.reason = Some(reason);
                 usage.add(&timings);
+                usage.reasoned(reasoning_n);
                 last = Some(timings);
             }
         }
@@ -248,11 +295,12 @@ impl Chunks {
                 said,
                 reason,
                 timings,
+                reasoning_n,
                 ..
             } => {
                 self.usage.add(&timings);
-                for said in said {
-                    let delta = delta(&said);
+                self.usage.reasoned(reasoning_n);
+                for delta in said.iter().filter_map(delta) {
                     out.push_back(self.chunk(vec![Self::choice(choice, &delta, None, None)], &[]));
                 }
                 let last = Self::choice(choice, &json!({}), None, Some(reason));
@@ -291,8 +339,7 @@ impl Chunks {
     ) {
         let entry = logprobs::entry(self.model.tokenizer(), token);
         let mut entry = entry.map(|e| json!({"content": [e], "refusal": null}));
-        for said in said {
-            let delta = delta(&said);
+        for delta in said.iter().filter_map(delta) {
             let choice = Self::choice(choice, &delta, entry.take(), None);
             out.push_back(self.chunk(vec![choice], &[]));
         }
@@ -304,10 +351,21 @@ impl Chunks {
     }
 }
 
-fn delta(said: &Said) -> Value {
-    match said {
+/// A piece of a message; the end of a call is none.
+fn delta(said: &Said) -> Option<Value> {
+    let calls = |index: &usize, mut call: Value| {
+        if let Some(map) = call.as_object_mut() {
+            map.shift_insert(0, "index".to_owned(), json!(index));
+        }
+        json!({"tool_calls": [call]})
+    };
+    Some(match said {
+        Said::Reasoning(text) => json!({"reasoning_content": text}),
         Said::Content(text) => json!({"content": text}),
-    }
+        Said::Call { index, id, name } => calls(index, call(id, name)),
+        Said::Arguments { index, piece } => calls(index, json!({"function": {"arguments": piece}})),
+        Said::CallEnd { .. } => return None,
+    })
 }
 
 impl Source for Chunks {

@@ -34,6 +34,7 @@ pub struct Usage {
     prompt: usize,
     cached: usize,
     completion: usize,
+    reasoning: usize,
 }
 
 impl Usage {
@@ -44,6 +45,11 @@ impl Usage {
         self.completion = self.completion.saturating_add(timings.predicted_n);
     }
 
+    /// Counts tokens of reasoning among those of the answers.
+    pub fn reasoned(&mut self, n: usize) {
+        self.reasoning = self.reasoning.saturating_add(n);
+    }
+
     /// Of this and another answer to the same prompt.
     #[must_use]
     pub fn beside(&self, other: &Usage) -> Usage {
@@ -51,6 +57,7 @@ impl Usage {
             prompt: self.prompt.max(other.prompt),
             cached: self.cached.max(other.cached),
             completion: self.completion.saturating_add(other.completion),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
         }
     }
 
@@ -61,6 +68,7 @@ impl Usage {
             prompt: self.prompt.saturating_add(other.prompt),
             cached: self.cached.saturating_add(other.cached),
             completion: self.completion.saturating_add(other.completion),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
         }
     }
 
@@ -71,6 +79,7 @@ impl Usage {
             "completion_tokens": self.completion,
             "total_tokens": self.prompt.saturating_add(self.completion),
             "prompt_tokens_details": {"cached_tokens": self.cached},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
         })
     }
 }

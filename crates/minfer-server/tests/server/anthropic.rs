@@ -134,7 +134,7 @@ fn failures_have_anthropic_s_shape_and_name_the_field() {
         ),
         (
             "thinking",
-            json!({"type": "enabled", "budget_tokens": 2000}),
+            json!({"type": "enabled", "budget_tokens": "many"}),
             400,
             "invalid_request_error",
         ),

@@ -17,3 +17,4 @@ mod ollama;
 mod page;
 mod raw;
 mod responses;
+mod tools;

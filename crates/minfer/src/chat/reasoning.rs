@@ -1,6 +1,7 @@
 //! A model's reasoning, told from its answer.
 
 use super::hold::{hold, take};
+use super::tools::first_token;
 
 /// What a model puts around its reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,16 @@ impl ReasoningTags {
     pub fn of_template(source: &str) -> Option<ReasoningTags> {
         let mut known = KNOWN.into_iter();
         known.find(|t| source.contains(t.open) || source.contains(t.close))
+    }
+
+    /// The tags, and the control token that the opening one may begin with: what a decoder must show.
+    pub fn markers(self) -> [&'static str; 3] {
+        [self.open, self.close, first_token(self.open).0]
+    }
+
+    /// Whether a prompt ends with the closing tag: there is no reasoning to come.
+    pub fn closed_by(self, prompt: &str) -> bool {
+        prompt.trim_end().ends_with(self.close)
     }
 
     /// Whether a prompt ends with the opening tag, so that the answer begins within reasoning.

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::jinja::{self, BASE_FUEL, NOW};
 use super::message::Shape;
+use super::tools::{Shows, ToolFormat, taught};
 use super::user_text::{ControlTokens, Marker};
-use super::{ChatError, DateTime, RenderRequest};
+use super::{ChatError, DateTime, ReasoningTags, RenderRequest};
 use crate::gguf::{self, Array, Metadata};
 use crate::tokenizer::{Part, Tokenizer};
 
@@ -30,6 +31,8 @@ struct Compiled {
     env: Environment<'static>,
     /// Text must come as a list of parts: the template shows nothing of a plain string.
     wants_parts: bool,
+    /// What else it shows.
+    shows: Shows,
 }
 
 /// A model's chat template, ready to render.
@@ -94,22 +97,54 @@ impl Compiled {
             source: source.to_owned(),
             env,
             wants_parts: false,
+            shows: Shows {
+                system: true,
+                tools: true,
+                calls: true,
+            },
         };
-        let shows = |content: Value| {
-            let messages = vec![json!({"role": "user", "content": content})];
-            let context = context(
-                &messages,
-                None,
-                &Map::new(),
-                true,
-                Some(DateTime::from_unix(0)),
-            );
-            jinja::render(&compiled.env, context, BASE_FUEL)
-                .is_ok_and(|text| text.contains("needle"))
-        };
+        let user = |content: Value| json!({"role": "user", "content": content});
+        let says = |content: Value| compiled.tries(&[user(content)], None) == Some(true);
         compiled.wants_parts =
-            !shows(json!("needle")) && shows(json!([{"type": "text", "text": "needle"}]));
+            !says(json!("needle")) && says(json!([{"type": "text", "text": "needle"}]));
+        compiled.shows = compiled.what_shows();
         Ok(compiled)
+    }
+
+    /// Whether a rendering shows the word `needle`; `None`: there is none.
+    fn tries(&self, messages: &[Value], tools: Option<&Value>) -> Option<bool> {
+        let now = Some(DateTime::from_unix(0));
+        let context = context(messages, tools, &Map::new(), true, now);
+        let text = jinja::render(&self.env, context, BASE_FUEL).ok()?;
+        Some(text.contains("needle"))
+    }
+
+    fn what_shows(&self) -> Shows {
+        let text = |text: &str| match self.wants_parts {
+            true => json!([{"type": "text", "text": text}]),
+            false => json!(text),
+        };
+        let message = |role: &str, said: &str| json!({"role": role, "content": text(said)});
+        let user = message("user", "-");
+        let function = json!({"name": "needle", "description": "needle", "parameters": {"type": "object", "properties": {}}});
+        let tools = json!([{"type": "function", "function": function}]);
+        let call = |arguments: Value| {
+            let function = json!({"name": "needle", "arguments": arguments});
+            let calls = json!([{"type": "function", "id": "callneedl", "function": function}]);
+            let called = json!({"role": "assistant", "content": text(""), "tool_calls": calls});
+            self.tries(&[user.clone(), called, user.clone()], None)
+        };
+        // A template that fails on the questions is asked by its source.
+        let in_source = |word: &str| self.source.contains(word);
+        Shows {
+            system: self.tries(&[message("system", "needle"), user.clone()], None) == Some(true),
+            tools: self
+                .tries(&[user.clone()], Some(&tools))
+                .unwrap_or_else(|| in_source("tools")),
+            calls: call(json!({}))
+                .or_else(|| call(json!("{}")))
+                .unwrap_or_else(|| in_source("tool_calls")),
+        }
     }
 }
 
@@ -192,7 +227,22 @@ impl ChatTemplate {
         &self.default.source
     }
 
-    /// Renders a conversation. Tool-call arguments given as JSON text are shown to the template as objects, and as text where it
+    /// How the model writes tool calls: as its template shows it, or as it is told where the template shows no tools.
+    pub fn tool_format(&self) -> ToolFormat {
+        let compiled = self.tool_use.as_ref().unwrap_or(&self.default);
+        match compiled.shows.tools {
+            true => ToolFormat::of_template(&compiled.source),
+            false => ToolFormat::Json,
+        }
+    }
+
+    /// What the model puts around its reasoning, if the template knows of any.
+    pub fn reasoning_tags(&self) -> Option<ReasoningTags> {
+        ReasoningTags::of_template(&self.default.source)
+    }
+
+    /// Renders a conversation. Where the template shows no tools, they are described in the system's message, and calls and what they
+    /// gave become messages in words. Tool-call arguments given as JSON text are shown to the template as objects, and as text where it
     /// fails on objects; text content is shown as the template expects it (a string, or a list of parts).
     ///
     /// Errors: no message; the template raises, fails or does not end; user text that can't be told from control tokens.
@@ -205,6 +255,12 @@ impl ChatTemplate {
             .as_ref()
             .filter(|_| request.tools.is_some())
             .unwrap_or(&self.default);
+        let (messages, tools) = taught(&request.messages, request.tools.as_ref(), compiled.shows);
+        let request = &RenderRequest {
+            messages,
+            tools: request.tools.clone().filter(|_| tools),
+            ..request.clone()
+        };
         let shape = Shape {
             object_arguments: true,
             parts: compiled.wants_parts,

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, json};
 
 use super::message::{Content, Message};
+use super::tools::ToolFormat;
 use super::{ChatError, ChatTemplate, DateTime, Part, RenderRequest, Rendered};
 use crate::gguf::{Array, Metadata, Value};
 use crate::tokenizer::Tokenizer;
@@ -413,4 +414,81 @@ fn strftime_as_python_does() {
             .unwrap_err()
             .contains("%Q")
     );
+}
+
+fn call(name: &str, arguments: serde_json::Value) -> Message {
+    serde_json::from_value(json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}]}))
+    .unwrap()
+}
+
+fn result(text: &str) -> Message {
+    serde_json::from_value(json!({"role": "tool", "tool_call_id": "c1", "content": text})).unwrap()
+}
+
+fn offered(messages: Vec<Message>) -> RenderRequest {
+    let tools = json!([{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]);
+    RenderRequest {
+        tools: Some(tools),
+        ..request(messages)
+    }
+}
+
+/// A template that shows no tools loses none: they are described where the system speaks, and calls and results are words.
+#[test]
+fn tools_are_described_where_the_template_shows_none() {
+    let t = template(super::CHATML);
+    let talk = vec![
+        Message::new("system", "Be brief."),
+        Message::new("user", "1+1?"),
+        call("add", json!("{\"a\": 1}")),
+        result("2"),
+        Message::new("user", "Sure?"),
+    ];
+    let text = t.render(&offered(talk)).unwrap().text;
+    let (system, rest) = text.split_once("<|im_end|>").unwrap();
+    assert!(
+        system.starts_with("<|im_start|>system\nBe brief.\n\n"),
+        "{text}"
+    );
+    assert!(system.contains(r#"{"name":"add","parameters":{"type":"object"}}"#));
+    assert_eq!(
+        rest,
+        "\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n{\"name\":\"add\",\"arguments\":{\"a\":1}}<|im_end|>\n\
+         <|im_start|>user\nThe tool add gives:\n\n2\n\nSure?<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert_eq!(t.tool_format(), ToolFormat::Json);
+}
+
+/// Where there is no system's message either, the user's first one begins with the description.
+#[test]
+fn tools_are_described_by_the_user_where_the_template_has_no_system() {
+    let t = template(
+        "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}{{ raise_exception('no') }}{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}",
+    );
+    let text = t
+        .render(&offered(vec![Message::new("user", "1+1?")]))
+        .unwrap()
+        .text;
+    assert!(
+        text.starts_with("[user]You can call tools.") && text.ends_with("in words.\n\n1+1?"),
+        "{text}"
+    );
+}
+
+/// A template that shows tools and calls gets them as they are.
+#[test]
+fn a_template_that_shows_tools_is_left_alone() {
+    let t = template(
+        "{{ tools | tojson }}<tool_call>{% for m in messages %}{{ m.role }}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}\n{% endfor %}",
+    );
+    let talk = vec![
+        Message::new("user", "1+1?"),
+        call("add", json!({})),
+        result("2"),
+    ];
+    let text = t.render(&offered(talk)).unwrap().text;
+    assert!(text.ends_with("user1+1?\nassistantadd\ntool2\n"), "{text}");
+    assert!(!text.contains("You can call tools"));
+    assert_eq!(t.tool_format(), ToolFormat::Hermes);
 }

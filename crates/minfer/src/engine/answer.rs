@@ -55,7 +55,7 @@ impl Answer {
             constraint,
             constraint_from: tokens.len(),
             stop: StopMatcher::new(params.stop.clone()),
-            decoder: Decoder::new(tokenizer.clone(), false),
+            decoder: Decoder::new(tokenizer.clone(), false).showing(params.shown.clone()),
             count: 0,
             depth: Depth::new(),
             drafted: 0,

@@ -217,6 +217,14 @@ impl Engine {
         Ok(answer)
     }
 
+    /// Tries whether a constraint can be compiled for this model.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_constraint(&self, spec: &ConstraintSpec) -> Result<(), Error> {
+        self.compile(spec).map(drop)
+    }
+
     fn compile(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, Error> {
         if self.constraints.get().is_none() {
             // Two at once may both make it; one is kept.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::chat::{ChatTemplate, Message, RenderRequest};
+use crate::chat::{ChatTemplate, Message, RenderRequest, Rendered};
 use crate::gguf::{GgufFile, Metadata};
 use crate::graph::WeightSet;
 use crate::models::{self, Architecture, HParams};
@@ -141,9 +141,11 @@ impl Model {
         request: &RenderRequest,
     ) -> Result<(Vec<u32>, Option<String>), Error> {
         let rendered = self.chat_template()?.render(request)?;
-        Ok((
-            self.tokenizer.encode_parts(&rendered.parts(), true),
-            rendered.notice,
-        ))
+        Ok((self.encode_rendered(&rendered), rendered.notice))
+    }
+
+    /// A rendered conversation as token ids.
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Vec<u32> {
+        self.tokenizer.encode_parts(&rendered.parts(), true)
     }
 }

@@ -71,6 +71,9 @@ pub struct Generate {
     pub stop: Vec<String>,
     /// End-of-generation tokens are tokens like any other.
     pub ignore_eos: bool,
+    /// Control tokens whose text is part of the answer's, such as those that set tool calls or reasoning apart; of all
+    /// others nothing is seen.
+    pub shown: Vec<u32>,
     /// Which of several answers to one prompt: its draws are its own.
     pub choice: u32,
     /// Limits what may be said. Compiled when the request is submitted.
@@ -97,6 +100,7 @@ impl Default for Generate {
             n_predict: Some(512),
             stop: Vec::new(),
             ignore_eos: false,
+            shown: Vec::new(),
             choice: 0,
             constraint: None,
             logprobs: None,

@@ -11,6 +11,8 @@ use std::ops::Deref;
 pub struct Decoder<T: Deref<Target = Tokenizer>> {
     tokenizer: T,
     special: bool,
+    /// Control tokens that are text all the same.
+    shown: Vec<u32>,
     strip_space: bool,
     /// The start of a character: at most three bytes.
     pending: Vec<u8>,
@@ -23,6 +25,7 @@ impl<T: Deref<Target = Tokenizer>> Decoder<T> {
         Decoder {
             tokenizer,
             special,
+            shown: Vec::new(),
             strip_space: false,
             pending: Vec::new(),
         }
@@ -34,15 +37,22 @@ impl<T: Deref<Target = Tokenizer>> Decoder<T> {
         Decoder {
             tokenizer,
             special,
+            shown: Vec::new(),
             strip_space,
             pending: Vec::new(),
         }
     }
 
+    /// The same, with these control tokens shown: markers that whoever reads the text must see.
+    pub fn showing(mut self, ids: Vec<u32>) -> Decoder<T> {
+        self.shown = ids;
+        self
+    }
+
     /// The text that a token completes; empty if it ends within a character, if it is a hidden
     /// control token, or if there is no such token.
     pub fn push(&mut self, id: u32) -> String {
-        if !self.special && self.tokenizer.is_control(id) {
+        if !self.special && self.tokenizer.is_control(id) && !self.shown.contains(&id) {
             return String::new();
         }
         let Some(mut piece) = self.tokenizer.piece(id) else {

@@ -6,22 +6,19 @@ use minfer::engine::Timings;
 use serde_json::{Map, Value, json};
 
 use super::Echo;
-use crate::chat::{Conversation, Piece, Said, Token};
+use crate::chat::{Conversation, Piece, Token};
 use crate::openai::logprobs;
+use crate::speech::Said;
 use crate::sse::{Message, Source};
 use crate::{ApiError, id};
 
 /// Kinds of items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
+    Reasoning,
     Text,
-}
-
-/// A piece of what is said: the kind of item it belongs to, and its text.
-fn part(said: Said) -> (Kind, String) {
-    match said {
-        Said::Content(text) => (Kind::Text, text),
-    }
+    /// A call: its id and its function.
+    Call(String, String),
 }
 
 /// The item under way.
@@ -35,7 +32,9 @@ struct Item {
 impl Item {
     fn new(kind: Kind) -> Item {
         let prefix = match kind {
+            Kind::Reasoning => "rs_",
             Kind::Text => "msg_",
+            Kind::Call(..) => "fc_",
         };
         Item {
             id: id::named(prefix),
@@ -45,15 +44,53 @@ impl Item {
         }
     }
 
-    fn part(&self) -> Value {
-        json!({"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs})
+    /// Its content; a call has none.
+    fn part(&self) -> Option<Value> {
+        match self.kind {
+            Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": self.text})),
+            Kind::Text => Some(
+                json!({"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs}),
+            ),
+            Kind::Call(..) => None,
+        }
     }
 
-    fn json(&self, status: &str, content: &[Value]) -> Value {
-        match self.kind {
+    fn json(&self, status: &str, content: Option<Value>) -> Value {
+        let content: Vec<Value> = content.into_iter().collect();
+        match &self.kind {
+            Kind::Reasoning => {
+                json!({"id": self.id, "type": "reasoning", "status": status, "summary": [], "content": content})
+            }
             Kind::Text => {
                 json!({"id": self.id, "type": "message", "status": status, "role": "assistant", "content": content})
             }
+            Kind::Call(call, name) => {
+                json!({"id": self.id, "type": "function_call", "status": status, "call_id": call, "name": name, "arguments": self.text})
+            }
+        }
+    }
+
+    /// The names of the events of a piece and of the whole.
+    fn events(&self) -> [&'static str; 2] {
+        match self.kind {
+            Kind::Reasoning => [
+                "response.reasoning_text.delta",
+                "response.reasoning_text.done",
+            ],
+            Kind::Text => ["response.output_text.delta", "response.output_text.done"],
+            Kind::Call(..) => [
+                "response.function_call_arguments.delta",
+                "response.function_call_arguments.done",
+            ],
+        }
+    }
+
+    /// What its last event but one says.
+    fn whole(&self) -> Value {
+        match &self.kind {
+            Kind::Reasoning => json!({"text": self.text}),
+            Kind::Text => json!({"text": self.text, "logprobs": self.logprobs}),
+            Kind::Call(_, name) => json!({"arguments": self.text, "name": name}),
         }
     }
 }
@@ -65,6 +102,8 @@ pub struct Events {
     response: Map<String, Value>,
     output: Vec<Value>,
     open: Option<Item>,
+    /// Log-probabilities of tokens whose text is still to come.
+    waiting: Vec<Value>,
     /// Whether anybody hears the events, or only the whole is wanted.
     tell: bool,
     /// The next event's number.
@@ -78,6 +117,7 @@ impl Events {
             response: begin(&talk, echo),
             output: Vec::new(),
             open: None,
+            waiting: Vec::new(),
             number: 0,
             tell,
             talk,
@@ -132,45 +172,61 @@ impl Events {
                 said,
                 reason,
                 timings,
+                reasoning_n,
                 ..
             } => {
-                self.say(said, &mut Vec::new(), out);
-                self.end(reason, &timings, out);
+                self.say(said, out);
+                self.end(reason, &timings, reasoning_n, out);
             }
         }
     }
 
     fn token(&mut self, token: &Token, said: Vec<Said>, out: &mut VecDeque<Message>) {
         let model = self.talk.loaded.engine.model();
-        let entry = logprobs::entry(model.tokenizer(), token);
-        let mut entries: Vec<Value> = entry.into_iter().collect();
-        self.say(said, &mut entries, out);
-        // A token that can't be shown yet has its log-probabilities all the same.
-        if let Some(item) = &mut self.open {
-            item.logprobs.append(&mut entries);
+        self.waiting
+            .extend(logprobs::entry(model.tokenizer(), token));
+        self.say(said, out);
+        // They are told of text only.
+        if self.open.as_ref().is_some_and(|i| i.kind != Kind::Text) {
+            self.waiting.clear();
         }
     }
 
-    fn say(&mut self, said: Vec<Said>, logprobs: &mut Vec<Value>, out: &mut VecDeque<Message>) {
+    fn say(&mut self, said: Vec<Said>, out: &mut VecDeque<Message>) {
         for said in said {
-            let (kind, text) = part(said);
-            let mut item = match self.open.take() {
-                Some(item) if item.kind == kind => item,
-                other => {
-                    self.open = other;
-                    self.close("completed", out);
-                    self.begin(kind, out)
+            match said {
+                Said::Reasoning(text) => self.add(&Kind::Reasoning, &text, out),
+                Said::Content(text) => self.add(&Kind::Text, &text, out),
+                Said::Call { id, name, .. } => self.open(Kind::Call(id, name), out),
+                Said::Arguments { piece, .. } => {
+                    if let Some(kind @ Kind::Call(..)) = self.open.as_ref().map(|i| i.kind.clone())
+                    {
+                        self.add(&kind, &piece, out);
+                    }
                 }
-            };
-            item.text.push_str(&text);
-            item.logprobs.extend_from_slice(logprobs);
-            let mut data = json!({"delta": text, "logprobs": std::mem::take(logprobs)});
-            self.place(&item, &mut data);
-            match item.kind {
-                Kind::Text => self.event("response.output_text.delta", data, out),
+                Said::CallEnd { .. } => self.close("completed", out),
             }
-            self.open = Some(item);
         }
+    }
+
+    /// A piece of an item of this kind: the one under way, or a new one.
+    fn add(&mut self, kind: &Kind, text: &str, out: &mut VecDeque<Message>) {
+        if self.open.as_ref().is_none_or(|item| item.kind != *kind) {
+            self.open(kind.clone(), out);
+        }
+        let Some(mut item) = self.open.take() else {
+            return;
+        };
+        item.text.push_str(text);
+        let mut data = json!({"delta": text});
+        if item.kind == Kind::Text {
+            item.logprobs.extend_from_slice(&self.waiting);
+            data = json!({"delta": text, "logprobs": std::mem::take(&mut self.waiting)});
+        }
+        self.place(&item, &mut data);
+        let [piece, _] = item.events();
+        self.event(piece, data, out);
+        self.open = Some(item);
     }
 
     /// Where an event's item stands.
@@ -178,50 +234,63 @@ impl Events {
         if let Some(data) = data.as_object_mut() {
             data.insert("item_id".to_owned(), json!(item.id));
             data.insert("output_index".to_owned(), json!(self.output.len()));
-            data.insert("content_index".to_owned(), json!(0));
+            if !matches!(item.kind, Kind::Call(..)) {
+                data.insert("content_index".to_owned(), json!(0));
+            }
         }
     }
 
-    /// A new item.
-    fn begin(&mut self, kind: Kind, out: &mut VecDeque<Message>) -> Item {
+    /// A new item; the one under way is done.
+    fn open(&mut self, kind: Kind, out: &mut VecDeque<Message>) {
+        self.close("completed", out);
         let item = Item::new(kind);
         let index = self.output.len();
-        let data = json!({"output_index": index, "item": item.json("in_progress", &[])});
+        let data = json!({"output_index": index, "item": item.json("in_progress", None)});
         self.event("response.output_item.added", data, out);
-        let mut data = json!({"part": item.part()});
-        self.place(&item, &mut data);
-        self.event("response.content_part.added", data, out);
-        item
+        if let Some(part) = item.part() {
+            let mut data = json!({"part": part});
+            self.place(&item, &mut data);
+            self.event("response.content_part.added", data, out);
+        }
+        self.open = Some(item);
     }
 
     /// The item under way is done.
     fn close(&mut self, status: &str, out: &mut VecDeque<Message>) {
-        let Some(item) = self.open.take() else {
+        let Some(mut item) = self.open.take() else {
             return;
         };
-        let mut data = json!({"text": item.text, "logprobs": item.logprobs});
+        // Of tokens that showed no text.
+        item.logprobs.append(&mut self.waiting);
+        let mut data = item.whole();
         self.place(&item, &mut data);
-        match item.kind {
-            Kind::Text => self.event("response.output_text.done", data, out),
+        let [_, whole] = item.events();
+        self.event(whole, data, out);
+        if let Some(part) = item.part() {
+            let mut data = json!({"part": part});
+            self.place(&item, &mut data);
+            self.event("response.content_part.done", data, out);
         }
-        let mut data = json!({"part": item.part()});
-        self.place(&item, &mut data);
-        self.event("response.content_part.done", data, out);
-        let json = item.json(status, &[item.part()]);
+        let json = item.json(status, item.part());
         let data = json!({"output_index": self.output.len(), "item": json});
         self.event("response.output_item.done", data, out);
         self.output.push(json);
     }
 
-    fn end(&mut self, reason: &str, timings: &Timings, out: &mut VecDeque<Message>) {
+    fn end(
+        &mut self,
+        reason: &str,
+        timings: &Timings,
+        reasoning_n: usize,
+        out: &mut VecDeque<Message>,
+    ) {
         let (status, event) = match reason {
             "length" => ("incomplete", "response.incomplete"),
             _ => ("completed", "response.completed"),
         };
         // An answer of no words is a message all the same.
         if self.open.is_none() && self.output.is_empty() {
-            let item = self.begin(Kind::Text, out);
-            self.open = Some(item);
+            self.open(Kind::Text, out);
         }
         self.close(status, out);
         self.set("status", json!(status));
@@ -230,17 +299,17 @@ impl Events {
             let details = json!({"reason": "max_output_tokens"});
             self.set("incomplete_details", details);
         }
-        self.set("usage", usage(timings));
+        self.set("usage", usage(timings, reasoning_n));
         self.state(event, out);
     }
 }
 
-fn usage(t: &Timings) -> Value {
+fn usage(t: &Timings, reasoning_n: usize) -> Value {
     json!({
         "input_tokens": t.prompt_n,
         "input_tokens_details": {"cached_tokens": t.cached_n, "cache_write_tokens": 0},
         "output_tokens": t.predicted_n,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning_n},
         "total_tokens": t.prompt_n.saturating_add(t.predicted_n),
     })
 }
@@ -262,15 +331,15 @@ fn begin(talk: &Conversation, echo: Echo) -> Map<String, Value> {
         "metadata": echo.metadata,
         "model": talk.loaded.id,
         "output": [],
-        "parallel_tool_calls": true,
+        "parallel_tool_calls": echo.parallel,
         "previous_response_id": null,
         "reasoning": {"effort": echo.effort, "summary": null},
         "seed": generate.sampling.seed,
         "store": false,
         "temperature": generate.sampling.temperature,
         "text": {"format": echo.format},
-        "tool_choice": "auto",
-        "tools": [],
+        "tool_choice": echo.tool_choice,
+        "tools": echo.tools,
         "top_logprobs": echo.top_logprobs,
         "top_p": generate.sampling.top_p,
         "truncation": "disabled",

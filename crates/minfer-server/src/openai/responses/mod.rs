@@ -16,6 +16,7 @@ use crate::chat::{Chat, Conversation};
 use crate::fields::{Fields, kind};
 use crate::params::{MAX_TOP, Params, response_format, take_sampling};
 use crate::sse;
+use crate::tools::{self, Offer};
 use answer::Events;
 
 /// What a request says that its response repeats.
@@ -26,6 +27,9 @@ struct Echo {
     effort: Option<String>,
     user: Option<String>,
     top_logprobs: usize,
+    tools: Value,
+    tool_choice: Value,
+    parallel: Value,
 }
 
 /// The handler.
@@ -58,9 +62,6 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     f.refuse("context_management", &[json!([])], ELSEWHERE)?;
     let why = "a prompt is never cut: shorten the input";
     f.refuse("truncation", &[json!("disabled")], why)?;
-    const NO_TOOLS: &str = "tool calls are not supported on this surface yet";
-    f.refuse("tools", &[json!([])], NO_TOOLS)?;
-    f.refuse("tool_choice", &[json!("none"), json!("auto")], NO_TOOLS)?;
     f.value("store"); // asked for or not: nothing is kept, and the response says so
     Ok(())
 }
@@ -92,11 +93,13 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
             param: Some("text.format".to_owned()),
             ..e
         })?;
+    params.constraint_field = Some("text.format");
     let effort = take_effort(f)?;
     let mut template_kwargs = Map::new();
     if let Some(effort) = &effort {
         template_kwargs.insert("reasoning_effort".to_owned(), json!(effort));
     }
+    let (offer, tools) = take_tools(f)?;
     let echo = Echo {
         instructions,
         metadata: f.value("metadata").unwrap_or(json!({})),
@@ -104,13 +107,41 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
         effort,
         user: f.take("user")?,
         top_logprobs: top.unwrap_or(0),
+        tool_choice: f.peek("tool_choice").unwrap_or(json!("auto")),
+        parallel: f.peek("parallel_tool_calls").unwrap_or(json!(true)),
+        tools,
     };
     let chat = Chat {
         messages,
         template_kwargs,
+        tools: tools::choose(f, offer)?,
+        split_reasoning: true,
         params,
     };
     Ok((chat, echo))
+}
+
+/// `tools`, and how the response repeats them.
+fn take_tools(f: &mut Fields) -> Result<(Option<Offer>, Value), ApiError> {
+    let (mut functions, mut echo) = (Vec::new(), Vec::new());
+    for (i, tool) in tools::list(f, "tools")?.into_iter().enumerate() {
+        let field = format!("tools[{i}]");
+        let ty = tool.get("type").and_then(Value::as_str).unwrap_or_default();
+        if ty != "function" {
+            let why = format!("must be function, is {ty:?}: this server runs no tools itself");
+            return Err(ApiError::field(&format!("{field}.type"), why));
+        }
+        let function = tools::function(&field, tool)?;
+        echo.push(json!({
+            "type": "function",
+            "name": function.name,
+            "description": function.description,
+            "parameters": function.parameters,
+            "strict": function.strict.unwrap_or(false),
+        }));
+        functions.push((field.clone(), format!("{field}.parameters"), function));
+    }
+    Ok((Offer::of(functions)?, Value::Array(echo)))
 }
 
 /// `text.format`.

@@ -28,10 +28,12 @@ pub struct ToolRules<'a> {
     pub tools: &'a [Tool],
     /// Whether to call one.
     pub choice: ToolChoice<'a>,
-    /// More than one call is allowed. Llama 3 knows only one.
+    /// More than one call is allowed; if not, a grammar holds the answer to one, whatever the choice. Llama 3 knows only one.
     pub parallel: bool,
     /// Reasoning that may stand first, and whether the prompt has opened it.
     pub reasoning: Option<(ReasoningTags, bool)>,
+    /// The schema of an answer in JSON that calls nothing, where the choice allows one; `None`: any text.
+    pub answer: Option<&'a Value>,
 }
 
 /// A grammar's text in the making.
@@ -48,12 +50,33 @@ impl Lark<'_> {
         json!(text).to_string()
     }
 
-    /// A marker; one that is a control token is named by its id.
+    /// A marker; one that is a control token, or begins with one, is named by its id.
     pub(super) fn mark(&self, mark: &str) -> String {
-        match (self.control)(mark) {
-            Some(id) => format!("<[{id}]>"),
-            None => self.text(mark),
+        let (token, rest) = first_token(mark);
+        match ((self.control)(mark), (self.control)(token)) {
+            (Some(id), _) => format!("<[{id}]>"),
+            (None, Some(id)) => format!("<[{id}]> {}", self.text(rest)),
+            (None, None) => self.text(mark),
         }
+    }
+
+    /// Reasoning that comes first, after an opening marker unless the prompt has `opened` it.
+    fn reasoning(&mut self, tags: ReasoningTags, opened: bool) -> String {
+        let rest = self.until(tags.close);
+        let gap = "/\\s{1,4}/?";
+        match opened {
+            true => format!("{rest} {gap}"),
+            false => format!("({} {rest} {gap})?", self.mark(tags.open)),
+        }
+    }
+
+    /// The whole grammar, of an expression for the answer.
+    fn grammar(&self, start: &str) -> String {
+        let rules = self.rules.iter();
+        let rules: String = rules
+            .map(|(name, rest)| format!("{name}{rest}\n"))
+            .collect();
+        format!("start: {start}\n{rules}")
     }
 
     /// A rule of its own; its name.
@@ -97,6 +120,32 @@ impl Lark<'_> {
     }
 }
 
+/// The control token that a marker may begin with, by its form, and what follows it.
+pub(in crate::chat) fn first_token(mark: &str) -> (&str, &str) {
+    let end = mark.find("|>").and_then(|at| at.checked_add(2));
+    let end = end.or_else(|| mark.find('>').and_then(|at| at.checked_add(1)));
+    mark.split_at_checked(end.unwrap_or(mark.len()))
+        .unwrap_or((mark, ""))
+}
+
+/// A Lark grammar of a JSON text of a schema that comes after reasoning: `opened` says whether the prompt has opened that, otherwise there may be
+/// none. `control` as in [`ToolFormat::grammar`].
+pub fn json_after_reasoning(
+    schema: &Value,
+    tags: ReasoningTags,
+    opened: bool,
+    control: &dyn Fn(&str) -> Option<u32>,
+) -> String {
+    let mut lark = Lark {
+        control,
+        rules: Vec::new(),
+    };
+    let reasoning = lark.reasoning(tags, opened);
+    let json = lark.json(schema);
+    let json = lark.rule(&json);
+    lark.grammar(&format!("{reasoning} {json}"))
+}
+
 /// A text as a regular expression between slashes.
 fn escaped(text: &str) -> String {
     regex::escape(text).replace('/', "\\/")
@@ -117,7 +166,8 @@ impl ToolFormat {
         control: &dyn Fn(&str) -> Option<u32>,
     ) -> Result<Option<String>, ToolError> {
         let auto = rules.choice == ToolChoice::Auto;
-        if auto && !rules.tools.iter().any(|t| t.strict) {
+        let free = rules.parallel && rules.answer.is_none();
+        if auto && free && !rules.tools.iter().any(|t| t.strict) {
             return Ok(None);
         }
         let named = |t: &&Tool| match rules.choice {
@@ -149,22 +199,12 @@ impl ToolFormat {
             calls.push(self.call(&mut lark, tool, &parameters)?);
         }
         let call = lark.rule(&calls.join(" | "));
-        let reasoning = rules.reasoning.map(|(tags, open)| {
-            let rest = lark.until(tags.close);
-            let gap = "/\\s{1,4}/?";
-            match open {
-                true => format!("{rest} {gap}"),
-                false => format!("({} {rest} {gap})?", lark.mark(tags.open)),
-            }
-        });
+        let reasoning = rules
+            .reasoning
+            .map(|(tags, open)| lark.reasoning(tags, open));
         let reasoning = reasoning.unwrap_or_default();
         let answer = self.answer(&mut lark, &call, &tools, rules);
-        let rules = lark
-            .rules
-            .iter()
-            .map(|(name, rest)| format!("{name}{rest}\n"));
-        let rules: String = rules.collect();
-        Ok(Some(format!("start: {reasoning} {answer}\n{rules}")))
+        Ok(Some(lark.grammar(&format!("{reasoning} {answer}"))))
     }
 
     /// What follows reasoning, from the rule of one call.
@@ -195,22 +235,26 @@ impl ToolFormat {
             true => format!("({between} {again} {one})*"),
             false => String::new(),
         };
+        let marked = match mark.is_empty() {
+            true => String::new(),
+            false => lark.mark(mark),
+        };
+        if let (true, Some(schema)) = (auto, rules.answer) {
+            let json = lark.json(schema);
+            let json = lark.rule(&json);
+            return format!("({marked} {one} {more} | {json})");
+        }
         if auto && !mark.is_empty() {
             let free = lark.until(mark);
             let times = if many && !list { "*" } else { "?" };
             self.free(lark, tools);
             return format!("({free} {one}){times} FREE?");
         }
-        let mark = if mark.is_empty() {
-            mark.to_owned()
-        } else {
-            lark.mark(mark)
-        };
         if auto {
             self.free(lark, tools);
             return format!("({one} {more} | FREE)?");
         }
-        format!("{mark} {one} {more}")
+        format!("{marked} {one} {more}")
     }
 
     /// Defines `FREE`, a text that the parser finds no call in.

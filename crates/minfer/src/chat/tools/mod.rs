@@ -11,6 +11,7 @@ mod notation;
 mod parser;
 mod schema;
 mod tags;
+mod teach;
 
 #[cfg(test)]
 mod any_text_tests;
@@ -19,8 +20,10 @@ mod tests;
 
 use serde_json::Value;
 
-pub use grammar::{ToolChoice, ToolRules};
+pub(in crate::chat) use grammar::first_token;
+pub use grammar::{ToolChoice, ToolRules, json_after_reasoning};
 pub use parser::ToolParser;
+pub(super) use teach::{Shows, taught};
 
 /// A tool on offer.
 #[derive(Clone, Debug, PartialEq)]

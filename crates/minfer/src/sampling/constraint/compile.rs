@@ -93,24 +93,9 @@ impl Constraints {
                 schema::read(text).map_err(|why| refuse(kind, &why))?
             }
             ConstraintSpec::Regex(text) => TopLevelGrammar::from_regex(text),
-            ConstraintSpec::Lark(text) => {
-                let got = text.lines().filter(|l| l.contains(':')).count();
-                if got > DEFINITIONS {
-                    let unit = "definitions";
-                    return Err(ConstraintError::Size {
-                        kind,
-                        got,
-                        unit,
-                        limit: DEFINITIONS,
-                    });
-                }
-                if sets_temperature(text) {
-                    return Err(refuse(
-                        kind,
-                        "temperature= is not supported; set the request's",
-                    ));
-                }
-                TopLevelGrammar::from_lark(text.clone())
+            ConstraintSpec::Lark(lark) | ConstraintSpec::Marked { lark, .. } => {
+                check_lark(kind, lark)?;
+                TopLevelGrammar::from_lark(lark.clone())
             }
             ConstraintSpec::Gbnf(text) => {
                 let lark = gbnf::to_lark(text).map_err(|why| refuse(kind, &why))?;
@@ -131,8 +116,13 @@ impl Constraints {
             .factory
             .create_parser(grammar)
             .map_err(|e| refuse(kind, placeless(spec, &format!("{e:#}"))))?;
-        supported(&parser).map_err(|why| refuse(kind, why))?;
-        let grammar = Grammar::new(Matcher::new(Ok(parser)), Arc::clone(&self.tokens), kind)?;
+        let marks: &[u32] = match spec {
+            ConstraintSpec::Marked { tokens, .. } => tokens,
+            _ => &[],
+        };
+        supported(&parser, !marks.is_empty()).map_err(|why| refuse(kind, why))?;
+        let matcher = Matcher::new(Ok(parser));
+        let grammar = Grammar::new(matcher, Arc::clone(&self.tokens), marks, kind)?;
         Ok(Box::new(grammar))
     }
 }
@@ -152,11 +142,32 @@ fn limits() -> ParserLimits {
     }
 }
 
-/// Refuses what a grammar may say that nobody here would do.
-fn supported(parser: &TokenParser) -> Result<(), &'static str> {
+/// Refuses a Lark grammar that is too large to be read, or asks for another temperature.
+fn check_lark(kind: &'static str, text: &str) -> Result<(), ConstraintError> {
+    let got = text.lines().filter(|l| l.contains(':')).count();
+    if got > DEFINITIONS {
+        let unit = "definitions";
+        return Err(ConstraintError::Size {
+            kind,
+            got,
+            unit,
+            limit: DEFINITIONS,
+        });
+    }
+    match sets_temperature(text) {
+        true => Err(refuse(
+            kind,
+            "temperature= is not supported; set the request's",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Refuses what a grammar may say that nobody here would do. `marked`: it may name tokens.
+fn supported(parser: &TokenParser, marked: bool) -> Result<(), &'static str> {
     let grammar = parser.parser.grammar();
     let lexer = grammar.lexer_spec();
-    if lexer.special_token_rx.is_some() {
+    if lexer.special_token_rx.is_some() && !marked {
         return Err("it names tokens (<...>); it can only say what text may come");
     }
     if lexer.has_stop {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use llguidance::Matcher;
 
 use super::compile::tidy;
-use super::tokens::Tokens;
+use super::tokens::{Tokens, holds};
 use super::{Constraint, ConstraintError};
 
 /// A compiled grammar and where in it a sequence is.
 pub(super) struct Grammar {
     matcher: Matcher,
     tokens: Arc<Tokens>,
+    /// Control tokens that it may name, as bits.
+    marks: Vec<u32>,
     kind: &'static str,
     done: bool,
 }
@@ -21,10 +23,12 @@ impl Grammar {
     pub(super) fn new(
         matcher: Matcher,
         tokens: Arc<Tokens>,
+        marks: &[u32],
         kind: &'static str,
     ) -> Result<Grammar, ConstraintError> {
         let mut grammar = Grammar {
             matcher,
+            marks: tokens.marks(marks),
             tokens,
             kind,
             done: false,
@@ -85,8 +89,9 @@ impl Grammar {
         let mut any = 0;
         let allowed = words
             .zip(self.tokens.text.iter().zip(&self.tokens.eog))
-            .map(|(word, (text, eog))| {
-                let word = word & text | if may_end { *eog } else { 0 };
+            .zip(&self.marks)
+            .map(|((word, (text, eog)), marks)| {
+                let word = word & (text | marks) | if may_end { *eog } else { 0 };
                 any |= word;
                 word
             })
@@ -120,7 +125,7 @@ impl Constraint for Grammar {
     }
 
     fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
-        let known = self.tokens.is_text(token) && !self.done;
+        let known = (self.tokens.is_text(token) || holds(&self.marks, token)) && !self.done;
         if !known && !self.tokens.is_eog(token) {
             return Err(self.refused(token));
         }
@@ -142,6 +147,7 @@ impl Constraint for Grammar {
         Box::new(Grammar {
             matcher: self.matcher.clone(),
             tokens: Arc::clone(&self.tokens),
+            marks: self.marks.clone(),
             kind: self.kind,
             done: self.done,
         })

@@ -16,6 +16,13 @@ pub enum ConstraintSpec {
     Lark(String),
     /// A grammar in llama.cpp's GBNF; the rule `root`.
     Gbnf(String),
+    /// A Lark grammar that names control tokens as `<[id]>`, as [`crate::chat::tools::ToolFormat::grammar`] writes it.
+    Marked {
+        /// The grammar; the rule `start`.
+        lark: String,
+        /// The tokens it may name.
+        tokens: Vec<u32>,
+    },
 }
 
 impl ConstraintSpec {
@@ -27,6 +34,7 @@ impl ConstraintSpec {
             ConstraintSpec::Regex(_) => "regular expression",
             ConstraintSpec::Lark(_) => "Lark grammar",
             ConstraintSpec::Gbnf(_) => "GBNF grammar",
+            ConstraintSpec::Marked { .. } => "Lark grammar with markers",
         }
     }
 
@@ -37,7 +45,8 @@ impl ConstraintSpec {
             ConstraintSpec::JsonSchema(text)
             | ConstraintSpec::Regex(text)
             | ConstraintSpec::Lark(text)
-            | ConstraintSpec::Gbnf(text) => text,
+            | ConstraintSpec::Gbnf(text)
+            | ConstraintSpec::Marked { lark: text, .. } => text,
         }
     }
 }

@@ -56,6 +56,13 @@ impl Tokens {
         holds(&self.eog, id)
     }
 
+    /// Of these tokens, those that a grammar can name: they are no text, and end nothing.
+    pub(super) fn marks(&self, ids: &[u32]) -> Vec<u32> {
+        let ids = ids.iter().copied();
+        let marks = ids.filter(|id| !self.is_text(*id) && !self.is_eog(*id));
+        bits(self.env.tok_trie().vocab_size(), marks)
+    }
+
     /// Whether a token is text.
     pub(super) fn is_text(&self, id: u32) -> bool {
         holds(&self.text, id)
@@ -103,7 +110,8 @@ fn bits(n: usize, ids: impl Iterator<Item = u32>) -> Vec<u32> {
     words
 }
 
-fn holds(words: &[u32], id: u32) -> bool {
+/// Whether a set has a token.
+pub(super) fn holds(words: &[u32], id: u32) -> bool {
     let word = words.get(id as usize / 32).copied().unwrap_or(0);
     word & (1 << (id % 32)) != 0
 }

@@ -47,6 +47,7 @@ fn rules<'a>(tools: &'a [Tool], choice: ToolChoice<'a>) -> ToolRules<'a> {
         choice,
         parallel: true,
         reasoning: None,
+        answer: None,
     }
 }
 
@@ -297,6 +298,52 @@ fn control_tokens_are_named_by_their_ids() {
         !lark.contains("TOOL_CALLS") && !lark.contains("ARGS"),
         "{lark}"
     );
+}
+
+/// A control token may come where the grammar names it, and only there; plain grammars name none.
+#[test]
+fn a_marker_that_is_a_control_token_comes_where_it_is_named() {
+    let tokenizer = &QWEN.tokenizer;
+    let mark = (0..tokenizer.n_vocab() as u32)
+        .find(|id| tokenizer.is_control(*id) && !tokenizer.is_eog(*id))
+        .unwrap();
+    let lark = format!("start: \"a\" (<[{mark}]> \"b\")?");
+    let refusal = QWEN.refusal(&ConstraintSpec::Lark(lark.clone()));
+    assert!(refusal.to_string().contains("names tokens"), "{refusal}");
+    let tokens = vec![mark];
+    let mut constraint = QWEN.compile(&ConstraintSpec::Marked { lark, tokens });
+    let [a, b] = [b"a", b"b"].map(|t| QWEN.bytes(t)[0]);
+    assert!(!QWEN.allowed_here(&mut *constraint, mark));
+    assert!(constraint.accept(mark).is_err());
+    constraint.accept(a).unwrap();
+    assert!(QWEN.allowed_here(&mut *constraint, mark));
+    constraint.accept(mark).unwrap();
+    assert_eq!(QWEN.allowed(&mut *constraint), [b]);
+    constraint.accept(b).unwrap();
+    assert!(constraint.is_done() || QWEN.allowed_here(&mut *constraint, tokenizer.eog()[0]));
+}
+
+/// With a schema for answers that call nothing, an answer is calls, or JSON that the schema allows.
+#[test]
+fn an_answer_without_calls_may_have_a_schema() {
+    let tools = tools(false);
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
+    for format in FORMATS {
+        let spec = grammar(
+            format,
+            &ToolRules {
+                answer: Some(&schema),
+                ..rules(&tools, ToolChoice::Auto)
+            },
+        );
+        let [weather, now, _] = written(format);
+        assert!(QWEN.takes(&spec, r#"{"n": 3}"#), "{format:?}");
+        assert!(
+            QWEN.takes(&spec, &now) && QWEN.takes(&spec, &weather),
+            "{format:?}"
+        );
+        assert!(!QWEN.takes(&spec, "Three."), "{format:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,229 @@
+//! From a conversation to a prompt, a constraint and how the answer is to be read.
+
+use minfer::chat::tools::{ToolFormat, ToolRules, json_after_reasoning};
+use minfer::chat::{Message, ReasoningTags, RenderRequest, Rendered};
+use minfer::engine::Model;
+use minfer::sampling::ConstraintSpec;
+use minfer::tokenizer::Tokenizer;
+use serde_json::{Map, Value, json};
+
+use super::Chat;
+use crate::ApiError;
+use crate::models::Loaded;
+use crate::params::Params;
+use crate::speech::Reading;
+use crate::tools::Offer;
+
+/// What the engine gets, and how its answers are read.
+pub struct Plan {
+    /// Token ids.
+    pub prompt: Vec<u32>,
+    /// How to generate.
+    pub params: Params,
+    /// How to read.
+    pub reading: Reading,
+}
+
+/// A conversation as the model reads it. May block.
+///
+/// # Errors
+/// A template that refuses the messages.
+pub fn prompt(
+    loaded: &Loaded,
+    messages: Vec<Message>,
+    template_kwargs: Map<String, Value>,
+    tools: Option<&Offer>,
+) -> Result<Vec<u32>, ApiError> {
+    let model = loaded.engine.model();
+    let rendered = render(model, messages, template_kwargs, tools)?;
+    Ok(model.encode_rendered(&rendered))
+}
+
+fn render(
+    model: &Model,
+    messages: Vec<Message>,
+    template_kwargs: Map<String, Value>,
+    tools: Option<&Offer>,
+) -> Result<Rendered, ApiError> {
+    let request = RenderRequest {
+        extra: template_kwargs,
+        tools: tools.map(|t| t.shown.clone()),
+        ..RenderRequest::new(messages)
+    };
+    let rendered = model.chat_template()?.render(&request);
+    Ok(rendered.map_err(minfer::Error::from)?)
+}
+
+/// Renders a conversation, and finds out how its answer is limited and read. May block.
+///
+/// # Errors
+/// A template that refuses the messages; tools or a schema that the answer can't be held to, by the field.
+pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
+    let model = loaded.engine.model();
+    let tools = chat.tools;
+    let rendered = render(model, chat.messages, chat.template_kwargs, tools.as_ref())?;
+    let prompt = model.encode_rendered(&rendered);
+    let template = model.chat_template()?;
+    let tags = template.reasoning_tags().filter(|_| chat.split_reasoning);
+    let text = rendered.text.as_str();
+    let mut params = chat.params;
+    let grammar = Grammar {
+        tokenizer: model.tokenizer(),
+        format: template.tool_format(),
+        // Where the prompt has closed the reasoning, none comes.
+        reasoning: tags
+            .filter(|t| !t.closed_by(text))
+            .map(|t| (t, t.opened_by(text))),
+        shown: shown(
+            model.tokenizer(),
+            tags,
+            tools.as_ref().map(|_| template.tool_format()),
+        ),
+    };
+    let own = params.generate.constraint.take();
+    // A grammar of the client's own is about the whole answer, reasoning or not.
+    let whole = matches!(
+        &own,
+        Some(ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_))
+    );
+    params.generate.constraint = match &tools {
+        Some(offer) => grammar.of_tools(loaded, offer, own, &params)?,
+        None => grammar.of_answer(loaded, own, &params)?,
+    };
+    let reading = Reading {
+        reasoning: grammar.reasoning.filter(|_| !whole),
+        whole: !params.stream || tools.as_ref().is_some_and(|t| t.whole),
+        tools: tools.map(|t| (grammar.format, t.tools)),
+    };
+    params.generate.shown = grammar.shown;
+    Ok(Plan {
+        prompt,
+        params,
+        reading,
+    })
+}
+
+/// The control tokens that set reasoning and calls apart.
+fn shown(
+    tokenizer: &Tokenizer,
+    tags: Option<ReasoningTags>,
+    format: Option<ToolFormat>,
+) -> Vec<u32> {
+    let marks = tags.into_iter().flat_map(ReasoningTags::markers);
+    let marks = marks.chain(format.into_iter().flat_map(ToolFormat::markers));
+    let mut ids: Vec<u32> = marks.filter_map(|m| control(tokenizer, m)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn control(tokenizer: &Tokenizer, text: &str) -> Option<u32> {
+    let id = tokenizer.special_id(text)?;
+    (tokenizer.is_control(id) && !tokenizer.is_eog(id)).then_some(id)
+}
+
+/// What grammars of one answer have in common.
+struct Grammar<'a> {
+    tokenizer: &'a Tokenizer,
+    format: ToolFormat,
+    reasoning: Option<(ReasoningTags, bool)>,
+    shown: Vec<u32>,
+}
+
+impl Grammar<'_> {
+    fn control(&self, text: &str) -> Option<u32> {
+        control(self.tokenizer, text)
+    }
+
+    fn marked(&self, lark: String) -> ConstraintSpec {
+        match self.shown.as_slice() {
+            [] => ConstraintSpec::Lark(lark),
+            tokens => ConstraintSpec::Marked {
+                lark,
+                tokens: tokens.to_vec(),
+            },
+        }
+    }
+
+    /// What limits an answer without tools: its own constraint, after reasoning.
+    fn of_answer(
+        &self,
+        loaded: &Loaded,
+        own: Option<ConstraintSpec>,
+        params: &Params,
+    ) -> Result<Option<ConstraintSpec>, ApiError> {
+        let (Some(spec), Some((tags, opened))) = (&own, self.reasoning) else {
+            return Ok(own);
+        };
+        let Some(schema) = schema_of(spec) else {
+            return Ok(own);
+        };
+        check(loaded, spec, params)?;
+        let lark = json_after_reasoning(&schema, tags, opened, &|t| self.control(t));
+        Ok(Some(self.marked(lark)))
+    }
+
+    /// What limits an answer with tools.
+    fn of_tools(
+        &self,
+        loaded: &Loaded,
+        offer: &Offer,
+        own: Option<ConstraintSpec>,
+        params: &Params,
+    ) -> Result<Option<ConstraintSpec>, ApiError> {
+        let answer = match &own {
+            None => None,
+            Some(spec) => {
+                check(loaded, spec, params)?;
+                let field = params.constraint_field.unwrap_or("grammar");
+                let schema = schema_of(spec).ok_or_else(|| {
+                    let why = "can't be used together with tools: leave one of them out, or say \"tool_choice\": \"none\"";
+                    ApiError::field(field, why)
+                })?;
+                Some(schema)
+            }
+        };
+        self.check_tools(loaded, offer)?;
+        let rules = ToolRules {
+            tools: &offer.tools,
+            choice: offer.choice.rule(),
+            parallel: offer.parallel,
+            reasoning: self.reasoning,
+            answer: answer.as_ref(),
+        };
+        let lark = self.format.grammar(&rules, &|t| self.control(t));
+        let lark = lark.map_err(|e| ApiError::field("tools", e))?;
+        Ok(lark.map(|lark| self.marked(lark)))
+    }
+
+    /// Schemas that calls are held to must be such as can be held to: one by one, so that the error can name it.
+    fn check_tools(&self, loaded: &Loaded, offer: &Offer) -> Result<(), ApiError> {
+        for (tool, field) in offer.tools.iter().zip(&offer.fields) {
+            let held = tool.strict || offer.choice != crate::tools::Choice::Auto;
+            if held && tool.parameters.is_object() {
+                let spec = ConstraintSpec::JsonSchema(tool.parameters.to_string());
+                let checked = loaded.engine.check_constraint(&spec);
+                checked.map_err(|e| ApiError::field(field, e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(loaded: &Loaded, spec: &ConstraintSpec, params: &Params) -> Result<(), ApiError> {
+    let checked = loaded.engine.check_constraint(spec);
+    checked.map_err(|e| params.blame(e))
+}
+
+/// The schema of a constraint that is one.
+fn schema_of(spec: &ConstraintSpec) -> Option<Value> {
+    match spec {
+        ConstraintSpec::JsonObject => Some(json!({"type": "object"})),
+        ConstraintSpec::JsonSchema(text) => match serde_json::from_str(text) {
+            Ok(Value::Bool(true)) => Some(json!({})),
+            Ok(schema) => Some(schema),
+            Err(_) => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,369 @@
+//! Tools as clients offer them, and which of them a model is to call.
+
+use minfer::chat::tools::{Tool, ToolChoice};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::ApiError;
+use crate::fields::{Fields, kind};
+
+/// The most tools of a request.
+pub const MAX_TOOLS: usize = 512;
+/// The longest name of a tool in bytes.
+const MAX_NAME: usize = 256;
+
+/// Whether to call a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The model decides.
+    Auto,
+    /// One at least.
+    Required,
+    /// This one.
+    Named(String),
+}
+
+impl Choice {
+    /// The same for a grammar.
+    pub fn rule(&self) -> ToolChoice<'_> {
+        match self {
+            Choice::Auto => ToolChoice::Auto,
+            Choice::Required => ToolChoice::Required,
+            Choice::Named(name) => ToolChoice::Named(name),
+        }
+    }
+}
+
+/// The tools of a request; never none.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// For the parser and the grammar.
+    pub tools: Vec<Tool>,
+    /// For the template, in OpenAI's shape.
+    pub shown: Value,
+    /// Where each tool's schema stood in the request.
+    pub fields: Vec<String>,
+    /// Whether to call one.
+    pub choice: Choice,
+    /// More than one call is allowed.
+    pub parallel: bool,
+    /// Calls are wanted whole, even in a stream.
+    pub whole: bool,
+}
+
+/// A tool as a request describes it; surfaces differ in what lies around it.
+#[derive(Debug, Deserialize)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// JSON schema of its arguments.
+    #[serde(alias = "input_schema")]
+    pub parameters: Option<Value>,
+    /// Its calls must follow the schema.
+    pub strict: Option<bool>,
+}
+
+impl Offer {
+    /// Of tools and the fields they stood in: that of the tool, and that of its schema. `None`: there are none.
+    ///
+    /// # Errors
+    /// Too many; a name that can't be or is there twice; a schema that is no object.
+    pub fn of(list: Vec<(String, String, Function)>) -> Result<Option<Offer>, ApiError> {
+        if list.len() > MAX_TOOLS {
+            let why = format!("has {} tools, {MAX_TOOLS} are the most", list.len());
+            return Err(ApiError::field("tools", why));
+        }
+        let mut offer = Offer {
+            tools: Vec::new(),
+            shown: Value::Null,
+            fields: Vec::new(),
+            choice: Choice::Auto,
+            parallel: true,
+            whole: false,
+        };
+        let mut shown = Vec::new();
+        for (field, schema, function) in list {
+            let wrong = |why: String| ApiError::field(&format!("{field}.name"), why);
+            if !is_name(&function.name) {
+                return Err(wrong(format!(
+                    "must be 1 to {MAX_NAME} letters, digits or any of _-.:/, is {:?}",
+                    function.name
+                )));
+            }
+            if offer.tools.iter().any(|t| t.name == function.name) {
+                return Err(wrong(format!("{:?} is there twice", function.name)));
+            }
+            let parameters = function.parameters.unwrap_or(Value::Null);
+            if !matches!(parameters, Value::Null | Value::Object(_)) {
+                let why = format!(
+                    "must be a JSON Schema of an object, not {}",
+                    kind(&parameters)
+                );
+                return Err(ApiError::field(&schema, why));
+            }
+            shown.push(describe(&function.name, function.description, &parameters));
+            offer.tools.push(Tool {
+                name: function.name,
+                parameters,
+                strict: function.strict.unwrap_or(false),
+            });
+            offer.fields.push(schema);
+        }
+        offer.shown = Value::Array(shown);
+        Ok(Some(offer).filter(|o| !o.tools.is_empty()))
+    }
+
+    /// Only these tools are to be called.
+    ///
+    /// # Errors
+    /// One of them is not on offer.
+    pub fn only(&mut self, field: &str, names: &[String]) -> Result<(), ApiError> {
+        for name in names {
+            self.knows(field, name)?;
+        }
+        let keep: Vec<bool> = self.tools.iter().map(|t| names.contains(&t.name)).collect();
+        let mut kept = keep.iter();
+        self.tools.retain(|_| kept.next() == Some(&true));
+        let mut kept = keep.iter();
+        self.fields.retain(|_| kept.next() == Some(&true));
+        if let Value::Array(shown) = &mut self.shown {
+            let mut kept = keep.iter();
+            shown.retain(|_| kept.next() == Some(&true));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// There is no such tool.
+    pub fn knows(&self, field: &str, name: &str) -> Result<(), ApiError> {
+        match self.tools.iter().any(|t| t.name == name) {
+            true => Ok(()),
+            false => {
+                let why = format!("{name:?} is not one of the tools");
+                Err(ApiError::field(field, why))
+            }
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let may = |c: char| c.is_alphanumeric() || "_-.:/".contains(c);
+    (1..=MAX_NAME).contains(&name.len()) && name.chars().all(may)
+}
+
+/// A tool as templates expect it.
+fn describe(name: &str, description: Option<String>, parameters: &Value) -> Value {
+    let mut function = Map::new();
+    function.insert("name".to_owned(), json!(name));
+    if let Some(description) = description {
+        function.insert("description".to_owned(), json!(description));
+    }
+    let none = json!({"type": "object", "properties": {}});
+    let parameters = if parameters.is_null() {
+        &none
+    } else {
+        parameters
+    };
+    function.insert("parameters".to_owned(), parameters.clone());
+    json!({"type": "function", "function": function})
+}
+
+/// The items of a field that is a list; none: it is not there.
+///
+/// # Errors
+/// It is no list.
+pub fn list(f: &mut Fields, name: &str) -> Result<Vec<Value>, ApiError> {
+    match f.value(name) {
+        None => Ok(Vec::new()),
+        Some(Value::Array(list)) => Ok(list),
+        Some(other) => {
+            let why = format!("must be a list, not {}", kind(&other));
+            Err(ApiError::field(name, why))
+        }
+    }
+}
+
+/// A function of a list of tools.
+///
+/// # Errors
+/// It has not the fields of one.
+pub fn function(field: &str, value: Value) -> Result<Function, ApiError> {
+    serde_json::from_value(value).map_err(|e| ApiError::field(field, e))
+}
+
+/// `tools`, each with its `function` within, as chat completions and Ollama have them.
+///
+/// # Errors
+/// What is no tool, by its place.
+pub fn take(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
+    let mut functions = Vec::new();
+    for (i, tool) in list(f, "tools")?.into_iter().enumerate() {
+        let field = format!("tools[{i}]");
+        let ty = tool.get("type").and_then(Value::as_str);
+        if ty.is_some_and(|t| t != "function") {
+            let why = format!("must be function, is {}", tool["type"]);
+            return Err(ApiError::field(&format!("{field}.type"), why));
+        }
+        let field = format!("{field}.function");
+        let Some(inner) = tool.get("function").filter(|f| f.is_object()) else {
+            return Err(ApiError::field(&field, "is required, an object"));
+        };
+        let function = function(&field, inner.clone())?;
+        functions.push((field.clone(), format!("{field}.parameters"), function));
+    }
+    Offer::of(functions)
+}
+
+/// `tool_choice` and `parallel_tool_calls` in OpenAI's shapes (those of chat completions and of responses); the tools that are left.
+///
+/// # Errors
+/// A choice that can't be made.
+pub fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, ApiError> {
+    const CHOICE: &str = "tool_choice";
+    let parallel: Option<bool> = f.take("parallel_tool_calls")?;
+    let choice = f.value(CHOICE);
+    let Some(mut offer) = offer else {
+        return match choice {
+            Some(c) if c != "none" && c != "auto" => Err(ApiError::field(
+                CHOICE,
+                "asks for a call, but there are no tools",
+            )),
+            _ => Ok(None),
+        };
+    };
+    offer.parallel = parallel.unwrap_or(true);
+    match choice {
+        None => {}
+        Some(Value::String(mode)) if mode == "none" => return Ok(None),
+        Some(Value::String(mode)) => offer.choice = mode_of(CHOICE, &mode)?,
+        Some(Value::Object(map)) => chosen(&mut offer, &Value::Object(map))?,
+        Some(other) => {
+            let why = format!("must be none, auto, required or a tool, is {other}");
+            return Err(ApiError::field(CHOICE, why));
+        }
+    }
+    Ok(Some(offer))
+}
+
+fn mode_of(field: &str, mode: &str) -> Result<Choice, ApiError> {
+    match mode {
+        "auto" => Ok(Choice::Auto),
+        "required" => Ok(Choice::Required),
+        other => {
+            let why = format!("must be none, auto, required or a tool, is {other:?}");
+            Err(ApiError::field(field, why))
+        }
+    }
+}
+
+/// A choice that is an object: a tool, or a list of allowed ones.
+fn chosen(offer: &mut Offer, choice: &Value) -> Result<(), ApiError> {
+    let text = |v: &Value, at: &str| v.pointer(at).and_then(Value::as_str).map(str::to_owned);
+    let name = |v: &Value| text(v, "/function/name").or_else(|| text(v, "/name"));
+    match text(choice, "/type").as_deref() {
+        Some("function") => {
+            const FIELD: &str = "tool_choice.function.name";
+            let name = name(choice).ok_or_else(|| ApiError::field(FIELD, "is required"))?;
+            offer.knows(FIELD, &name)?;
+            offer.choice = Choice::Named(name);
+        }
+        Some("allowed_tools") => {
+            const FIELD: &str = "tool_choice.allowed_tools";
+            let allowed = choice.get("allowed_tools").unwrap_or(choice);
+            let tools = allowed.get("tools").and_then(Value::as_array);
+            let names: Option<Vec<String>> = tools.and_then(|t| t.iter().map(name).collect());
+            let names = names.filter(|n| !n.is_empty());
+            let names = names.ok_or_else(|| {
+                ApiError::field(&format!("{FIELD}.tools"), "must be a list of functions")
+            })?;
+            offer.only(&format!("{FIELD}.tools"), &names)?;
+            let mode = text(allowed, "/mode").unwrap_or_else(|| "auto".to_owned());
+            offer.choice = mode_of(&format!("{FIELD}.mode"), &mode)?;
+        }
+        other => {
+            let why = format!("must be function or allowed_tools, is {other:?}");
+            return Err(ApiError::field("tool_choice.type", why));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(body: Value) -> Result<Option<Offer>, ApiError> {
+        let mut f = Fields::parse(body.to_string().as_bytes()).unwrap();
+        let offer = take(&mut f)?;
+        choose(&mut f, offer)
+    }
+
+    fn tool(name: &str) -> Value {
+        json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}})
+    }
+
+    #[test]
+    fn tools_and_choices_are_read() {
+        let two = json!([tool("a"), tool("b")]);
+        let offer = taken(json!({"tools": two, "parallel_tool_calls": false}));
+        let offer = offer.unwrap().unwrap();
+        assert!(offer.choice == Choice::Auto && !offer.parallel && offer.tools.len() == 2);
+        assert!(
+            taken(json!({"tools": two, "tool_choice": "none"}))
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            taken(json!({"tools": [], "tool_choice": "auto"}))
+                .unwrap()
+                .is_none()
+        );
+        let named = json!({"type": "function", "function": {"name": "b"}});
+        let offer = taken(json!({"tools": two, "tool_choice": named})).unwrap();
+        assert_eq!(offer.unwrap().choice, Choice::Named("b".to_owned()));
+        let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [tool("b")]}});
+        let offer = taken(json!({"tools": two, "tool_choice": allowed})).unwrap();
+        let offer = offer.unwrap();
+        assert_eq!(offer.choice, Choice::Required);
+        assert!(offer.tools.len() == 1 && offer.tools[0].name == "b");
+        assert_eq!(offer.fields, ["tools[1].function.parameters"]);
+        assert_eq!(offer.shown.as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_tool_or_choice_is_refused_by_its_place() {
+        let one = json!([tool("a")]);
+        for (body, param) in [
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": [{"type": "custom"}]}), "tools[0].type"),
+            (
+                json!({"tools": [{"type": "function"}]}),
+                "tools[0].function",
+            ),
+            (json!({"tools": [tool("a b")]}), "tools[0].function.name"),
+            (
+                json!({"tools": [tool("a"), tool("a")]}),
+                "tools[1].function.name",
+            ),
+            (
+                json!({"tools": [{"function": {"name": "a", "parameters": [1]}}]}),
+                "tools[0].function.parameters",
+            ),
+            (json!({"tool_choice": "required"}), "tool_choice"),
+            (json!({"tools": one, "tool_choice": "often"}), "tool_choice"),
+            (
+                json!({"tools": one, "tool_choice": {"type": "function", "function": {"name": "b"}}}),
+                "tool_choice.function.name",
+            ),
+            (
+                json!({"tools": one, "tool_choice": {"type": "x"}}),
+                "tool_choice.type",
+            ),
+        ] {
+            let e = taken(body.clone()).unwrap_err();
+            assert_eq!(e.param.as_deref(), Some(param), "{body}: {}", e.message);
+        }
+    }
+}
