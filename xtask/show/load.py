@@ -2,11 +2,11 @@
 
 packages: locust==2.47.0
 models: real
+peer: llama-server
 
 Both serve Qwen2.5-Coder-0.5B on two threads with 16 slots, one after the other, twice (A B A B). Locust's users ask for streamed
-chat answers: one system prompt for all, questions of mixed length, 64 tokens each, greedy. `LLAMA_SERVER` names llama.cpp's
-program (`cargo xtask peers` builds it beside the others). The generator runs on the same machine and takes its share
-from both.
+chat answers: one system prompt for all, questions of mixed length, 64 tokens each, greedy. llama.cpp's server is the one that
+`cargo xtask peers` builds; `LLAMA_SERVER` names another. The generator runs on the same machine and takes its share from both.
 """
 
 import gevent.monkey
@@ -29,7 +29,7 @@ from locust.env import Environment  # noqa: E402
 
 CACHE = Path(os.environ["MINFER_CACHE"])
 MODEL = CACHE / "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf"
-LLAMA = os.environ.get("LLAMA_SERVER")
+LLAMA = os.environ["LLAMA_SERVER"]
 PORT = 18_080
 # Clients at once, and requests in all.
 LOADS = {1: 6, 4: 24, 16: 64}
@@ -120,8 +120,6 @@ def percentile(values, share):
 
 
 def main():
-    if not LLAMA:
-        sys.exit("LLAMA_SERVER must name llama.cpp's llama-server")
     sides = {
         "minfer": [os.environ["MINFER"], "serve", str(MODEL), "--port", str(PORT), "-t", "2", "--parallel", "16", "-c", "2048"],
         "llama-server": [LLAMA, "-m", str(MODEL), "--port", str(PORT), "-t", "2", "-np", "16", "-c", str(16 * 2048), "--no-webui"],

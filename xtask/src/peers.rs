@@ -1,8 +1,9 @@
 //! `cargo xtask peers`: llama.cpp and `minfer` in turn on the same files.
 //!
-//! Here: llama.cpp built from its source package, once with this machine's instructions and once
-//! with AVX2 alone, and kept in the hidden folder `.peers` of the models' cache. What is measured
-//! and what is promised stands in `xtask/peers`, whose `peers.py` runs everything.
+//! Here: llama.cpp built from its source package, with this machine's instructions and, for the
+//! tests that ask for it, with AVX2 alone, and kept in the hidden folder `.peers` of the models'
+//! cache. What is measured and what is promised stands in `xtask/peers`, whose `peers.py` runs
+//! everything. `show load` measures beside the `llama-server` that is built here too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,12 @@ const PACKAGE: &str = "llama-cpp-python";
 const VERSION: &str = "0.3.36";
 /// What building it takes, besides a C++ compiler.
 const TOOLS: &[&str] = &["scikit-build-core==1.1.2", "cmake==4.4.5", "ninja==1.13.2"];
-const PROGRAMS: &[&str] = &["llama-bench", "llama-batched-bench", "llama-completion"];
 
 /// One way to build llama.cpp.
 struct Build {
     name: &'static str,
     flags: &'static [&'static str],
+    programs: &'static [&'static str],
     /// Whether the result fits only the CPU it was built on.
     this_cpu: bool,
 }
@@ -32,12 +33,20 @@ const COMMON: &[&str] = &[
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_SERVER=ON",
+    // No page for the server: neither built nor fetched.
     "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
 ];
 const NATIVE: Build = Build {
     name: "native",
     flags: &["-DGGML_NATIVE=ON"],
+    programs: &[
+        "llama-bench",
+        "llama-batched-bench",
+        "llama-completion",
+        "llama-server",
+    ],
     this_cpu: true,
 };
 const AVX2: Build = Build {
@@ -51,6 +60,7 @@ const AVX2: Build = Build {
         "-DGGML_BMI2=ON",
         "-DGGML_AVX512=OFF",
     ],
+    programs: &["llama-bench"],
     this_cpu: false,
 };
 
@@ -74,14 +84,20 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
 
     let cache = models::cache()?;
     models::fetch(&cache)?;
-    let home = cache.join(".peers");
     let given = args
         .iter()
         .any(|a| *a == "--llama-cpp" || a.starts_with("--llama-cpp="));
     let mut command = venv::script(root, &script)?;
     command.args(args);
     if !given {
-        command.arg("--llama-cpp").arg(llama_cpp(root, &home)?);
+        let builds: &[Build] = if cfg!(target_arch = "x86_64") && asks_for_avx2(args) {
+            &[NATIVE, AVX2]
+        } else {
+            &[NATIVE]
+        };
+        command
+            .arg("--llama-cpp")
+            .arg(llama_cpp(root, &cache, builds)?);
     }
     show::build(root)?;
     command
@@ -103,14 +119,22 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The folder with `native/bin` and, on x86-64, `avx2/bin`; built on first use.
-fn llama_cpp(root: &Path, home: &Path) -> Result<PathBuf, String> {
-    let dir = home.join(format!("{PACKAGE}-{VERSION}"));
-    let builds: &[Build] = if cfg!(target_arch = "x86_64") {
-        &[NATIVE, AVX2]
-    } else {
-        &[NATIVE]
-    };
+/// Whether a test with AVX2 alone may be among those that `peers.py` is asked for.
+fn asks_for_avx2(args: &[&str]) -> bool {
+    let chosen = args.iter().any(|a| a.starts_with("--tests"));
+    !chosen || args.iter().any(|a| a.contains("avx2-"))
+}
+
+/// llama.cpp's server with this machine's instructions, below the models' `cache`; built on first
+/// use.
+pub fn llama_server(root: &Path, cache: &Path) -> Result<PathBuf, String> {
+    let dir = llama_cpp(root, cache, &[NATIVE])?;
+    Ok(dir.join(NATIVE.name).join("bin").join("llama-server"))
+}
+
+/// The folder with `NAME/bin` of these builds, below the models' `cache`; built on first use.
+fn llama_cpp(root: &Path, cache: &Path, builds: &[Build]) -> Result<PathBuf, String> {
+    let dir = cache.join(".peers").join(format!("{PACKAGE}-{VERSION}"));
     let stale: Vec<&Build> = builds.iter().filter(|b| !b.is_ready(&dir)).collect();
     if stale.is_empty() {
         return Ok(dir);
@@ -165,7 +189,9 @@ impl Build {
     /// What a finished build was made of; another line means building again.
     fn recipe(&self) -> String {
         let cpu = if self.this_cpu { cpu() } else { String::new() };
-        format!("{VERSION} {} {cpu}", self.flags.join(" "))
+        let [common, flags, programs] =
+            [COMMON, self.flags, self.programs].map(|words| words.join(" "));
+        format!("{VERSION} {common} {flags} {programs} {cpu}")
     }
 
     fn is_ready(&self, dir: &Path) -> bool {
@@ -190,11 +216,11 @@ impl Build {
         venv::run(configure.args(COMMON).args(self.flags))?;
         let mut build = cmake()?;
         build.arg("--build").arg(&tree).arg("--target");
-        venv::run(build.args(PROGRAMS))?;
+        venv::run(build.args(self.programs))?;
 
         let named = |e: std::io::Error| format!("{}: {e}", done.display());
         std::fs::create_dir_all(done.join("bin")).map_err(named)?;
-        for program in PROGRAMS {
+        for program in self.programs {
             let (from, to) = (
                 tree.join("bin").join(program),
                 done.join("bin").join(program),
@@ -238,5 +264,13 @@ mod tests {
         assert!(AVX2.is_ready(dir.path()));
         std::fs::write(done.join("ready"), NATIVE.recipe()).expect("written");
         assert!(!AVX2.is_ready(dir.path()));
+    }
+
+    #[test]
+    fn only_tests_with_avx2_alone_need_its_build() {
+        assert!(asks_for_avx2(&[]));
+        assert!(asks_for_avx2(&["smollm2", "--tests=tg128,avx2-tg128"]));
+        assert!(asks_for_avx2(&["--tests", "avx2-pp512"]));
+        assert!(!asks_for_avx2(&["smollm2", "--tests", "pp512,seqs2"]));
     }
 }

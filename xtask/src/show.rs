@@ -2,15 +2,17 @@
 //!
 //! A check is a Python script in `xtask/show` that prints what it measured and exits with an error
 //! when a promise is broken. The first line of its docstring says what it shows; a line
-//! `packages: …` names its packages, a line `models: real` asks for the three real models. It runs
-//! from the workspace's root, after `cargo build --release`; `MINFER` is the path of the command
-//! just built, `MINFER_CACHE` the folder of the models.
+//! `packages: …` names its packages, a line `models: real` asks for the three real models, a line
+//! `peer: llama-server` for llama.cpp's server. It runs from the workspace's root, after
+//! `cargo build --release`; `MINFER` is the path of the command just built, `MINFER_CACHE` the
+//! folder of the models, `LLAMA_SERVER` the peer: the one named there already, else the one that
+//! `peers` builds.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{models, venv};
+use crate::{models, peers, venv};
 
 struct Check {
     name: String,
@@ -20,6 +22,8 @@ struct Check {
     packages: Vec<String>,
     /// Whether it needs the three real models.
     real_models: bool,
+    /// Whether it measures beside llama.cpp's server.
+    llama_server: bool,
 }
 
 impl Check {
@@ -27,6 +31,10 @@ impl Check {
         let script = root.join("xtask/show").join(format!("{name}.py"));
         let named = |e: String| format!("{}: {e}", script.display());
         let text = std::fs::read_to_string(&script).map_err(|e| named(e.to_string()))?;
+        let asks = |line: &str| {
+            text.lines()
+                .any(|l| l.trim_start_matches(['#', ' ']) == line)
+        };
         let what = text.lines().find_map(|l| l.strip_prefix("\"\"\""));
         Ok(Check {
             name: name.to_owned(),
@@ -35,9 +43,8 @@ impl Check {
                 .trim_matches('"')
                 .to_owned(),
             packages: venv::packages(&text).map_err(named)?,
-            real_models: text
-                .lines()
-                .any(|l| l.trim_start_matches(['#', ' ']) == "models: real"),
+            real_models: asks("models: real"),
+            llama_server: asks("peer: llama-server"),
             script,
         })
     }
@@ -72,6 +79,9 @@ pub fn one(root: &Path, name: &str) -> Result<(), String> {
     command
         .env("MINFER", minfer(root))
         .env("MINFER_CACHE", &cache);
+    if check.llama_server && std::env::var_os("LLAMA_SERVER").is_none_or(|name| name.is_empty()) {
+        command.env("LLAMA_SERVER", peers::llama_server(root, &cache)?);
+    }
     let header = header(&format!("show {name}"), &check.what, &check.packages);
     if record(root, &cache, name, &mut command, header)? {
         Ok(())
