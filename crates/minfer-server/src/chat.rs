@@ -34,6 +34,17 @@ pub struct Chat {
     pub params: Params,
 }
 
+/// Tells a template how much to reason: by OpenAI's name, and where that is not at all, by the switch that most templates have.
+pub fn reason_as(effort: &str, template_kwargs: &mut Map<String, Value>) {
+    let mut put = |key: &str, value: Value| {
+        template_kwargs.entry(key).or_insert(value);
+    };
+    put("reasoning_effort", effort.into());
+    if effort == "none" {
+        put("enable_thinking", false.into());
+    }
+}
+
 /// A token of an answer.
 #[derive(Clone, Debug)]
 pub struct Token {

@@ -1,7 +1,7 @@
 //! minfer over HTTP: OpenAI's surface, and others as thin translations onto the same engine.
 //!
 //! A request goes through four rooms: `guard` (who may come in, and how much), a surface (`openai`, …: a body's fields
-//! in, JSON or a stream out), `chat` or `completion` (what is asked of a model, the same for every surface) and the
+//! in, JSON or a stream out), `chat` or `completion` (what is asked of a model, the same for every surface; `tools` and `speech` know calls and reasoning) and the
 //! engine, which has its own thread. Surfaces know nothing of each other; only `models` knows what is loaded.
 
 #![cfg_attr(

@@ -207,16 +207,24 @@ pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Re
         };
         s.samplers = parsed.map_err(|e| ApiError::field("samplers", e))?;
     }
-    s.seed = match f.take::<i64>("seed")? {
-        None | Some(-1) => id::seed(),
-        Some(seed) => u64::try_from(seed)
-            .map_err(|_| ApiError::field("seed", format!("must be 0 or more, or -1, is {seed}")))?,
-    };
+    s.seed = take_seed(f)?;
     s.logit_bias = match f.value("logit_bias") {
         None => Vec::new(),
         Some(value) => logit_bias(value, model)?,
     };
     validate(s)
+}
+
+/// `seed`: random if it is not there, or -1.
+///
+/// # Errors
+/// It is below -1.
+pub fn take_seed(f: &mut Fields) -> Result<u64, ApiError> {
+    match f.take::<i64>("seed")? {
+        None | Some(-1) => Ok(id::seed()),
+        Some(seed) => u64::try_from(seed)
+            .map_err(|_| ApiError::field("seed", format!("must be 0 or more, or -1, is {seed}"))),
+    }
 }
 
 /// Checks every number's range.
@@ -225,14 +233,22 @@ pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Re
 /// The one that is out of its range, by name.
 pub fn validate(s: &SamplerParams) -> Result<(), ApiError> {
     s.validate().map_err(|e| {
-        let param = match &e {
-            minfer::sampling::SamplingError::Parameter { field, .. } => Some((*field).to_owned()),
-            _ => None,
+        let minfer::sampling::SamplingError::Parameter {
+            field,
+            value,
+            range,
+        } = &e
+        else {
+            return ApiError::bad_request(e.to_string());
         };
-        ApiError {
-            param,
-            ..ApiError::bad_request(e.to_string())
-        }
+        // Over HTTP they have llama-server's names.
+        let name = match *field {
+            "mirostat_ent" => "mirostat_tau",
+            "mirostat_lr" => "mirostat_eta",
+            "dry_breakers" => "dry_sequence_breakers",
+            field => field,
+        };
+        ApiError::field(name, format!("must be {range}, is {value}"))
     })
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use super::{Failure, answer, input};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{self, Chat, Conversation, blocking};
+use crate::chat::{self, Chat, Conversation, blocking, reason_as};
 use crate::fields::Fields;
-use crate::params::{Params, check_stops, schema, set, validate};
+use crate::params::{Params, check_stops, schema, set, take_seed, validate};
 use crate::sse;
 use crate::tools::{self, Choice, Offer};
 
@@ -67,6 +67,7 @@ fn take_params(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
     set(f, "top_p", &mut sampling.top_p)?;
     set(f, "top_k", &mut sampling.top_k)?;
     validate(sampling)?;
+    sampling.seed = take_seed(f)?; // not Anthropic's: for who wants the same answer again
     let stops = f.take("stop_sequences")?.unwrap_or_default();
     generate.stop = check_stops("stop_sequences", stops)?;
     const ELSEWHERE: &str = "needs a service that this server has not";
@@ -82,7 +83,7 @@ fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
     if let Some(config) = f.take::<Map<String, Value>>("output_config")? {
         let mut config = Fields::of(config);
         if let Some(effort) = config.take::<String>("effort")? {
-            template_kwargs.insert("reasoning_effort".to_owned(), json!(effort));
+            reason_as(&effort, &mut template_kwargs);
         }
         if let Some(format) = config.value("format") {
             params.generate.constraint = Some(output_format(&format)?);

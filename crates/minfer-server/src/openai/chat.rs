@@ -10,10 +10,10 @@ use axum::response::{IntoResponse, Response};
 use minfer::engine::Model;
 use serde_json::{Map, Value, json};
 
-use super::{Usage, fingerprint, logprobs, timings};
+use super::{Usage, fingerprint, logprobs, others, timings};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Piece, Token};
+use crate::chat::{Chat, Conversation, Piece, Token, reason_as};
 use crate::fields::Fields;
 use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
@@ -56,16 +56,14 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     let mut template_kwargs: Map<String, Value> =
         f.take("chat_template_kwargs")?.unwrap_or_default();
     if let Some(effort) = f.take::<String>("reasoning_effort")? {
-        template_kwargs.insert("reasoning_effort".to_owned(), Value::String(effort));
+        reason_as(&effort, &mut template_kwargs);
     }
     const OLDER: &str = "is the older name: use tools and tool_choice";
     f.refuse("functions", &[json!([])], OLDER)?;
     f.refuse("function_call", &[json!("none"), json!("auto")], OLDER)?;
     let offer = tools::take(f)?;
     let offer = tools::choose(f, offer)?;
-    const MODALITIES: &str = "this server answers with text only";
-    f.refuse("modalities", &[json!(["text"])], MODALITIES)?;
-    f.refuse("audio", &[], MODALITIES)?;
+    others::refuse(f)?;
     Ok(Chat {
         messages,
         template_kwargs,

@@ -6,6 +6,7 @@ mod embeddings;
 mod legacy;
 pub mod logprobs;
 mod models;
+mod others;
 mod responses;
 
 use std::sync::Arc;

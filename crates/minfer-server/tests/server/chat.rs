@@ -65,6 +65,12 @@ fn what_can_t_be_honoured_is_refused_by_name() {
         ("response_format", json!({"type": "xml"}), 400),
         ("modalities", json!(["text", "audio"]), 400),
         ("tool_choice", json!("required"), 400),
+        ("guided_json", json!({}), 400),
+        ("web_search_options", json!({}), 400),
+        ("n_probs", json!(2), 400),
+        ("continue_final_message", json!(true), 400),
+        ("mirostat_tau", json!(-1), 400),
+        ("dry_sequence_breakers", json!([""]), 400),
     ] {
         let reply = server.post(
             "/v1/chat/completions",

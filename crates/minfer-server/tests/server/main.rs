@@ -16,5 +16,6 @@ mod models;
 mod ollama;
 mod page;
 mod raw;
+mod reports;
 mod responses;
 mod tools;

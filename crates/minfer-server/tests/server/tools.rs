@@ -53,7 +53,7 @@ fn start(model: &Model) -> (Running, Value) {
 }
 
 #[test]
-fn openai_calls_come_whole_and_in_pieces() {
+fn llama_cpp_13774_calls_come_whole_and_in_pieces() {
     let model = calling();
     let (server, ask) = start(&model);
     let ask = with(ask, &[("tools", tools())]);

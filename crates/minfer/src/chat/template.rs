@@ -139,7 +139,7 @@ impl Compiled {
         Shows {
             system: self.tries(&[message("system", "needle"), user.clone()], None) == Some(true),
             tools: self
-                .tries(&[user.clone()], Some(&tools))
+                .tries(std::slice::from_ref(&user), Some(&tools))
                 .unwrap_or_else(|| in_source("tools")),
             calls: call(json!({}))
                 .or_else(|| call(json!("{}")))

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation};
+use crate::chat::{Chat, Conversation, reason_as};
 use crate::fields::{Fields, kind};
 use crate::params::{MAX_TOP, Params, response_format, take_sampling};
 use crate::sse;
@@ -97,7 +97,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     let effort = take_effort(f)?;
     let mut template_kwargs = Map::new();
     if let Some(effort) = &effort {
-        template_kwargs.insert("reasoning_effort".to_owned(), json!(effort));
+        reason_as(effort, &mut template_kwargs);
     }
     let (offer, tools) = take_tools(f)?;
     let echo = Echo {
@@ -148,7 +148,8 @@ fn take_tools(f: &mut Fields) -> Result<(Option<Offer>, Value), ApiError> {
 fn take_format(f: &mut Fields) -> Result<Value, ApiError> {
     let mut text = Fields::of(f.take("text")?.unwrap_or_default());
     let why = "how much is said is the model's to decide: ask for it in the instructions";
-    text.refuse("verbosity", &[json!("medium")], why)?;
+    text.refuse("verbosity", &[json!("medium")], why)
+        .map_err(|e| e.within("text"))?;
     let format = text.value("format").unwrap_or(json!({"type": "text"}));
     text.finish("text");
     match format {
@@ -163,7 +164,9 @@ fn take_format(f: &mut Fields) -> Result<Value, ApiError> {
 /// `reasoning.effort`.
 fn take_effort(f: &mut Fields) -> Result<Option<String>, ApiError> {
     let mut reasoning = Fields::of(f.take("reasoning")?.unwrap_or_default());
-    let effort = reasoning.take("effort")?;
+    let effort = reasoning
+        .take("effort")
+        .map_err(|e| e.within("reasoning"))?;
     reasoning.finish("reasoning");
     Ok(effort)
 }

@@ -1,0 +1,78 @@
+//! Fields that clients of OpenAI, llama-server and vLLM know and that can't be honoured here: refused by name, so that
+//! nobody believes they were.
+
+use serde_json::{Value, json};
+
+use crate::ApiError;
+use crate::fields::Fields;
+
+/// What is refused, unless it has a value that asks for nothing; and the way out.
+fn refused() -> [(&'static str, Value, &'static str); 24] {
+    const SCHEMA: &str = "is another server's name: use response_format or grammar";
+    const SERVICE: &str = "needs a service that this server has not";
+    const TEMPLATE: &str =
+        "a template from a request is not rendered: use the model's own, or /v1/completions";
+    const PENALTY: &str = "is not supported: use logit_bias or ignore_eos";
+    const BUDGET: &str = "reasoning has no limit of its own: set max_tokens, or switch it off by chat_template_kwargs";
+    const GIVEN: &str = "an answer with a given beginning is not supported: end with a user message, or use /v1/completions";
+    [
+        ("audio", Value::Null, "this server answers with text only"),
+        (
+            "modalities",
+            json!(["text"]),
+            "this server answers with text only",
+        ),
+        ("web_search_options", Value::Null, SERVICE),
+        (
+            "verbosity",
+            json!("medium"),
+            "how much is said is the model's to decide: ask for it in words",
+        ),
+        ("regex", json!(""), SCHEMA),
+        ("guided_json", Value::Null, SCHEMA),
+        ("guided_regex", Value::Null, SCHEMA),
+        ("guided_choice", Value::Null, SCHEMA),
+        ("guided_grammar", Value::Null, SCHEMA),
+        ("structured_outputs", Value::Null, SCHEMA),
+        (
+            "n_probs",
+            json!(0),
+            "is for /completion: use logprobs and top_logprobs",
+        ),
+        ("id_slot", json!(-1), "sequences have no fixed places here"),
+        ("lora", json!([]), "LoRA adapters are not supported yet"),
+        ("chat_template", json!(""), TEMPLATE),
+        ("continue_final_message", json!(false), GIVEN),
+        ("add_generation_prompt", json!(true), GIVEN),
+        ("min_tokens", json!(0), PENALTY),
+        ("stop_token_ids", json!([]), "is not supported: use stop"),
+        ("use_beam_search", json!(false), "is not supported: use n"),
+        (
+            "length_penalty",
+            json!(1.0),
+            "is for beam search, which is not supported",
+        ),
+        (
+            "post_sampling_probs",
+            json!(false),
+            "log-probabilities are the model's, before sampling",
+        ),
+        (
+            "t_max_predict_ms",
+            json!(0),
+            "answers are limited by max_tokens and stop here, not by time",
+        ),
+        ("thinking_budget_tokens", json!(-1), BUDGET),
+        ("reasoning_budget", json!(-1), BUDGET),
+    ]
+}
+
+/// Refuses them.
+///
+/// # Errors
+/// One of them is there.
+pub fn refuse(f: &mut Fields) -> Result<(), ApiError> {
+    refused()
+        .into_iter()
+        .try_for_each(|(name, harmless, why)| f.refuse(name, &[harmless], why))
+}
