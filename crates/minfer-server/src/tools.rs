@@ -201,9 +201,9 @@ pub fn take(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
     let mut functions = Vec::new();
     for (i, tool) in list(f, "tools")?.into_iter().enumerate() {
         let field = format!("tools[{i}]");
-        let ty = tool.get("type").and_then(Value::as_str);
-        if ty.is_some_and(|t| t != "function") {
-            let why = format!("must be function, is {}", tool["type"]);
+        let ty = tool.get("type").filter(|t| *t != "function");
+        if let Some(ty) = ty {
+            let why = format!("must be function, is {ty}");
             return Err(ApiError::field(&format!("{field}.type"), why));
         }
         let field = format!("{field}.function");
