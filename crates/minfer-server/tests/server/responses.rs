@@ -128,11 +128,11 @@ fn what_can_t_be_honoured_is_refused_by_name() {
         ("max_output_tokens", json!(0)),
         ("temperature", json!(-1)),
         ("text.format", json!(null)),
-        ("verbosity", json!(null)),
+        ("text.verbosity", json!(null)),
     ] {
         let more = match key {
             "text.format" => ("text", json!({"format": {"type": "xml"}})),
-            "verbosity" => ("text", json!({"verbosity": "low"})),
+            "text.verbosity" => ("text", json!({"verbosity": "low"})),
             key => (key, value),
         };
         let reply = server.post("/v1/responses", &with(ask(), &[more]));
