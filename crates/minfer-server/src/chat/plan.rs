@@ -50,7 +50,8 @@ fn render(
         tools: tools.map(|t| t.shown.clone()),
         ..RenderRequest::new(messages)
     };
-    let rendered = model.chat_template()?.render(&request);
+    let template = model.chat_template()?;
+    let rendered = template.render(&template.taught(request));
     Ok(rendered.map_err(minfer::Error::from)?)
 }
 

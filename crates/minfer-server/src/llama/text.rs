@@ -82,7 +82,8 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     f.finish("apply-template");
     let rendered = blocking(move || {
         let template = loaded.engine.model().chat_template()?;
-        let rendered = template.render(&request).map_err(minfer::Error::from)?;
+        let rendered = template.render(&template.taught(request));
+        let rendered = rendered.map_err(minfer::Error::from)?;
         Ok(rendered.text)
     });
     Ok(Json(json!({"prompt": rendered.await?})))

@@ -241,8 +241,27 @@ impl ChatTemplate {
         ReasoningTags::of_template(&self.default.source)
     }
 
-    /// Renders a conversation. Where the template shows no tools, they are described in the system's message, and calls and what they
-    /// gave become messages in words. Tool-call arguments given as JSON text are shown to the template as objects, and as text where it
+    /// The same conversation for a template that does not show all of it: tools that it does not show are described in the system's
+    /// message, and calls that it does not show, with what they gave, become words.
+    pub fn taught(&self, request: RenderRequest) -> RenderRequest {
+        let shows = self.compiled(&request).shows;
+        let (messages, tools) = taught(&request.messages, request.tools.as_ref(), shows);
+        RenderRequest {
+            messages,
+            tools: request.tools.filter(|_| tools),
+            ..request
+        }
+    }
+
+    /// The template for a conversation with or without tools.
+    fn compiled(&self, request: &RenderRequest) -> &Compiled {
+        let tools = self.tool_use.as_ref();
+        tools
+            .filter(|_| request.tools.is_some())
+            .unwrap_or(&self.default)
+    }
+
+    /// Renders a conversation as transformers does. Tool-call arguments given as JSON text are shown to the template as objects, and as text where it
     /// fails on objects; text content is shown as the template expects it (a string, or a list of parts).
     ///
     /// Errors: no message; the template raises, fails or does not end; user text that can't be told from control tokens.
@@ -250,17 +269,7 @@ impl ChatTemplate {
         if request.messages.is_empty() {
             return Err(ChatError::NoMessages);
         }
-        let compiled = self
-            .tool_use
-            .as_ref()
-            .filter(|_| request.tools.is_some())
-            .unwrap_or(&self.default);
-        let (messages, tools) = taught(&request.messages, request.tools.as_ref(), compiled.shows);
-        let request = &RenderRequest {
-            messages,
-            tools: request.tools.clone().filter(|_| tools),
-            ..request.clone()
-        };
+        let compiled = self.compiled(request);
         let shape = Shape {
             object_arguments: true,
             parts: compiled.wants_parts,

@@ -445,7 +445,7 @@ fn tools_are_described_where_the_template_shows_none() {
         result("2"),
         Message::new("user", "Sure?"),
     ];
-    let text = t.render(&offered(talk)).unwrap().text;
+    let text = t.render(&t.taught(offered(talk))).unwrap().text;
     let (system, rest) = text.split_once("<|im_end|>").unwrap();
     assert!(
         system.starts_with("<|im_start|>system\nBe brief.\n\n"),
@@ -467,7 +467,7 @@ fn tools_are_described_by_the_user_where_the_template_has_no_system() {
         "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}{{ raise_exception('no') }}{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}",
     );
     let text = t
-        .render(&offered(vec![Message::new("user", "1+1?")]))
+        .render(&t.taught(offered(vec![Message::new("user", "1+1?")])))
         .unwrap()
         .text;
     assert!(
@@ -487,8 +487,8 @@ fn a_template_that_shows_tools_is_left_alone() {
         call("add", json!({})),
         result("2"),
     ];
-    let text = t.render(&offered(talk)).unwrap().text;
-    assert!(text.ends_with("user1+1?\nassistantadd\ntool2\n"), "{text}");
+    let text = t.render(&t.taught(offered(talk))).unwrap().text;
+    assert!(text.ends_with("user1+1?assistantaddtool2"), "{text}");
     assert!(!text.contains("You can call tools"));
     assert_eq!(t.tool_format(), ToolFormat::Hermes);
 }

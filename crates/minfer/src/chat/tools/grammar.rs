@@ -170,6 +170,9 @@ impl ToolFormat {
         if auto && free && !rules.tools.iter().any(|t| t.strict) {
             return Ok(None);
         }
+        if auto && rules.answer.is_some() && notation::of(self).mark.is_empty() {
+            return Err(ToolError::Answer);
+        }
         let named = |t: &&Tool| match rules.choice {
             ToolChoice::Named(name) => t.name == name,
             _ => true,

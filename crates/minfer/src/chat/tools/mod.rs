@@ -77,6 +77,12 @@ pub enum ToolError {
         /// The tool.
         tool: String,
     },
+    /// A schema for answers that call nothing, in a format whose calls are JSON themselves.
+    #[error(
+        "a schema for the answer can't be used together with tools here: this model's calls are JSON without a marker, and could not be told \
+         from it; leave one of them out, or require a call"
+    )]
+    Answer,
     /// A strict schema that this format's calls can't be held to.
     #[error(
         "tool {tool:?}: {keyword} at {at} can't be enforced in this model's format of calls: remove it, or strict"

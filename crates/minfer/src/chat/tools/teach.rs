@@ -25,7 +25,7 @@ pub(in crate::chat) fn taught(
         |m: &Message| m.role == "tool" || m.tool_calls.as_ref().is_some_and(|c| !c.is_empty());
     let mut messages = match shows.calls || !messages.iter().any(calls) {
         true => messages.to_vec(),
-        false => in_words(messages),
+        false => in_words(messages, !shows.tools),
     };
     match tools {
         Some(tools) if !shows.tools => {
@@ -88,14 +88,14 @@ fn parts(content: Content) -> Vec<Value> {
     }
 }
 
-/// Calls become what the assistant said, and what tools gave becomes the user's words. Turns of one speaker that come to follow each other become
+/// Calls become what the assistant said, and, with `results`, what tools gave becomes the user's words. Turns of one speaker that come to follow each other become
 /// one: many templates insist on taking turns.
-fn in_words(messages: &[Message]) -> Vec<Message> {
+fn in_words(messages: &[Message], results: bool) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::new();
     for message in messages {
         let mut message = message.clone();
         let calls = message.tool_calls.take().filter(|c| !c.is_empty());
-        let result = message.role == "tool";
+        let result = results && message.role == "tool";
         if let Some(calls) = &calls {
             let said = Content::Text(written(calls));
             message.content = Some(joined(message.content.take(), said, false));

@@ -328,14 +328,23 @@ fn a_marker_that_is_a_control_token_comes_where_it_is_named() {
 fn an_answer_without_calls_may_have_a_schema() {
     let tools = tools(false);
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
+    let mut held = 0;
     for format in FORMATS {
-        let spec = grammar(
-            format,
-            &ToolRules {
-                answer: Some(&schema),
-                ..rules(&tools, ToolChoice::Auto)
-            },
-        );
+        let rules = ToolRules {
+            answer: Some(&schema),
+            ..rules(&tools, ToolChoice::Auto)
+        };
+        // Calls without a marker are JSON, too.
+        let Ok(lark) = format.grammar(&rules, &|_| None) else {
+            let e = format.grammar(&rules, &|_| None).unwrap_err();
+            let bare = [ToolFormat::Llama3, ToolFormat::Python, ToolFormat::Json];
+            assert!(
+                e == ToolError::Answer && bare.contains(&format),
+                "{format:?}"
+            );
+            continue;
+        };
+        let spec = ConstraintSpec::Lark(lark.unwrap());
         let [weather, now, _] = written(format);
         assert!(QWEN.takes(&spec, r#"{"n": 3}"#), "{format:?}");
         assert!(
@@ -343,7 +352,9 @@ fn an_answer_without_calls_may_have_a_schema() {
             "{format:?}"
         );
         assert!(!QWEN.takes(&spec, "Three."), "{format:?}");
+        held += 1;
     }
+    assert_eq!(held, 6);
 }
 
 #[test]
