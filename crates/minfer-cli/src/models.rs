@@ -17,6 +17,11 @@ pub fn resolve(spec: &str) -> Result<PathBuf, Failure> {
     with_bar(|hub, bar| hub.resolve(spec, bar))
 }
 
+/// The same, if it is here already.
+pub fn cached(spec: &str) -> Result<Option<PathBuf>, Failure> {
+    Ok(Hub::new()?.cached(spec)?)
+}
+
 /// The same, with the cache made to hold what the source has now.
 pub fn pull(spec: &str) -> Result<PathBuf, Failure> {
     with_bar(|hub, bar| hub.pull(spec, bar))

@@ -123,16 +123,24 @@ impl Hub {
     /// The file of a name, fetched if it is not there yet. Of a split file it is the first part; all
     /// parts are there. Errors: see [`HubError`].
     pub fn resolve(&self, spec: &str, progress: &mut dyn Progress) -> Result<PathBuf, HubError> {
-        match self.kind(spec)? {
-            Kind::Source(source) => match self.cached_source(&source)? {
-                Some(path) => Ok(path),
-                None => self.fetch(&source, None, progress),
-            },
-            Kind::Alias(alias) => match self.cached_alias(alias)? {
-                Some(path) => Ok(path),
-                None => self.fetch_alias(alias, progress),
-            },
-            Kind::File(path) => Ok(path),
+        let kind = self.kind(spec)?;
+        match (self.there(&kind)?, kind) {
+            (Some(path), _) | (None, Kind::File(path)) => Ok(path),
+            (None, Kind::Source(source)) => self.fetch(&source, None, progress),
+            (None, Kind::Alias(alias)) => self.fetch_alias(alias, progress),
+        }
+    }
+
+    /// The same file if it is here; nothing is fetched. Errors: see [`HubError`].
+    pub fn cached(&self, spec: &str) -> Result<Option<PathBuf>, HubError> {
+        self.there(&self.kind(spec)?)
+    }
+
+    fn there(&self, kind: &Kind<'_>) -> Result<Option<PathBuf>, HubError> {
+        match kind {
+            Kind::Source(source) => self.cached_source(source),
+            Kind::Alias(alias) => self.cached_alias(alias),
+            Kind::File(path) => Ok(Some(path.clone())),
         }
     }
 

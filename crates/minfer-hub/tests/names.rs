@@ -37,6 +37,17 @@ fn an_alias_comes_before_a_path_and_a_path_before_the_cache() {
 }
 
 #[test]
+fn who_asks_for_what_is_here_fetches_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let cached = |name: &str| hub(dir.path()).cached(name).unwrap();
+    assert_eq!(cached("tiny"), None);
+    assert_eq!(cached("hf:owner/repo:Q4_0"), None);
+    put(dir.path(), "tiny-f32.gguf", &bytes(100));
+    assert_eq!(cached("tiny"), Some(dir.path().join("tiny-f32.gguf")));
+    assert!(hub(dir.path()).cached("llama-9").is_err());
+}
+
+#[test]
 fn anything_else_says_all_four() {
     let dir = tempfile::tempdir().unwrap();
     let text = |hub: &Hub| hub.resolve("llama-9", &mut Silent).unwrap_err().to_string();

@@ -30,16 +30,19 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Submits the first ones. The request's own prompt is not used.
+    /// Looks at all prompts and submits the first ones. `field` is the name under which they came; the request's own
+    /// prompt is not used.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// What the engine refuses, of any prompt: nothing has been computed then.
     pub async fn start(
         loaded: Arc<Loaded>,
+        field: &str,
         prompts: Vec<Vec<u32>>,
         request: Request,
         n: usize,
     ) -> Result<Completion, ApiError> {
+        let prompts = check(&loaded, field, prompts, &request)?;
         let mut all = Completion {
             waiting: prompts.into(),
             request,
@@ -102,4 +105,23 @@ impl Completion {
         }
         Ok(())
     }
+}
+
+/// The prompts, if each of them can be served.
+fn check(
+    loaded: &Loaded,
+    field: &str,
+    prompts: Vec<Vec<u32>>,
+    request: &Request,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let (mut request, several) = (request.clone(), prompts.len() > 1);
+    let one = |(i, prompt): (usize, Vec<u32>)| {
+        request.prompt = prompt;
+        match loaded.engine.check(&request) {
+            Ok(()) => Ok(std::mem::take(&mut request.prompt)),
+            Err(e) if several => Err(ApiError::from(e).of_field(&format!("{field}[{i}]"))),
+            Err(e) => Err(ApiError::from(e).of_field(field)),
+        }
+    };
+    prompts.into_iter().enumerate().map(one).collect()
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -18,7 +19,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
-use crate::Limits;
+use crate::parser::{Explaining, last_words};
+use crate::{ApiError, Limits};
 
 /// Who is refused while it still sends has so long to read why.
 const LINGER: Duration = Duration::from_secs(2);
@@ -53,6 +55,8 @@ pub async fn serve(
             Ok::<_, std::convert::Infallible>(response)
         })
     });
+    let io = Stalling::new(io, rules.limits.stalled);
+    let io = Explaining::new(io, rules.limits.head);
     let mut draining = rules.draining;
     let late = *draining.borrow();
     let mut connection = http1::Builder::new()
@@ -60,10 +64,7 @@ pub async fn serve(
         .header_read_timeout(rules.limits.idle)
         .max_header_size(rules.limits.head)
         .keep_alive(!late)
-        .serve_connection(
-            TokioIo::new(Stalling::new(io, rules.limits.stalled)),
-            service,
-        );
+        .serve_connection(TokioIo::new(io), service);
     let told = async { drop(draining.wait_for(|d| *d).await) };
     let ended = tokio::select! {
         ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
@@ -74,21 +75,22 @@ pub async fn serve(
         }
     };
     let parts = connection.into_parts();
-    let mut io = parts.io.into_inner();
+    let (mut io, refused) = parts.io.into_inner().into_inner();
     match ended {
         Ok(()) => {}
-        Err(e) if e.is_timeout() && !parts.read_buf.is_empty() => drop(io.write_all(LATE).await),
+        Err(e) if e.is_timeout() && !parts.read_buf.is_empty() => {
+            let idle = rules.limits.idle;
+            let message = format!("the rest of the request's head did not come within {idle:?}");
+            let late = ApiError::new(StatusCode::REQUEST_TIMEOUT, message);
+            drop(io.write_all(&last_words(&late)).await);
+        }
         Err(e) => tracing::debug!("a connection ended early: {e}"),
     }
     drop(io.shutdown().await);
-    if unread.load(Ordering::Relaxed) {
+    if refused || unread.load(Ordering::Relaxed) {
         drop(timeout(LINGER, discard(&mut io)).await);
     }
 }
-
-/// To a client that stops in the middle of a request's head.
-const LATE: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Takes what the client still sends: closed with something unread, a socket throws away what was said last.
 async fn discard(io: &mut (impl AsyncRead + Unpin)) {

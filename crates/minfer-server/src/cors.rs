@@ -1,4 +1,7 @@
 //! Web pages of other origins: a browser sends their requests, and says where they come from.
+//!
+//! What a script asks for has an `Origin`. An image, a frame or a form of a page has none when it only gets something:
+//! there `Sec-Fetch-Site` tells whether the page is one of this server.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -54,7 +57,10 @@ impl Origins {
     /// 403: from a page elsewhere that may not.
     pub fn check(&self, headers: &HeaderMap) -> Result<Origin, ApiError> {
         let Some(value) = headers.get(header::ORIGIN) else {
-            return Ok(Origin::Own);
+            return match self.any || !is_of_another_page(headers) {
+                true => Ok(Origin::Own),
+                false => Err(refused("another origin")),
+            };
         };
         let origin = value.to_str().unwrap_or("(no text)").to_ascii_lowercase();
         let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
@@ -66,9 +72,27 @@ impl Origins {
         if self.any || self.listed.contains(&origin) {
             return Ok(Origin::Other(value.clone()));
         }
-        let message = format!("web pages of {origin} may not use this server (--cors-origin)");
-        Err(ApiError::new(StatusCode::FORBIDDEN, message))
+        Err(refused(&origin))
     }
+}
+
+fn refused(origin: &str) -> ApiError {
+    let message = format!("web pages of {origin} may not use this server (--cors-origin)");
+    ApiError::new(StatusCode::FORBIDDEN, message)
+}
+
+/// Whether a browser says that a page of another origin asks. Programs send no such header, nor does an address that
+/// a user types.
+fn is_of_another_page(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").and_then(|v| v.to_str().ok());
+    matches!(site, Some("cross-site" | "same-site"))
+}
+
+/// Whether a browser goes to what it asks for, as when a link is followed: the page that has the link sees nothing of
+/// it, and frames are no documents of their own.
+pub fn is_visit(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|v| v == value);
+    is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
 }
 
 /// Host and port, both in one form: small letters, no final dot, the usual ports left out.

@@ -47,6 +47,14 @@ impl ApiError {
         }
     }
 
+    /// The same about a field: the message begins with its name.
+    #[must_use]
+    pub fn of_field(mut self, name: &str) -> ApiError {
+        self.message = format!("{name}: {}", self.message);
+        self.param = Some(name.to_owned());
+        self
+    }
+
     /// The same about a field of an object: both names say where that stands.
     #[must_use]
     pub fn within(self, object: &str) -> ApiError {

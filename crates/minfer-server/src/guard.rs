@@ -2,20 +2,20 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 use tokio::time::{Instant, timeout_at};
 
 use crate::app::Shared;
 use crate::connection::Unread;
-use crate::cors::{Origins, authority};
+use crate::cors::{Origin, Origins, authority, is_visit};
 use crate::limits::until;
+use crate::shape::Shape;
 use crate::{ApiError, Limits, page};
 
 /// Who may come in.
@@ -94,19 +94,25 @@ impl Guard {
         })
     }
 
-    /// Against DNS rebinding: a web page whose name leads to this machine sends that name. A server for others has names
-    /// of its own; it looks at them if it was told which.
+    /// Against DNS rebinding: a web page whose name leads to this machine sends that name. A page has no key, so a server
+    /// for others that asks for one looks at names only if it was told which there are.
     fn check_host(&self, request: &Request) -> Result<(), ApiError> {
-        if !self.local && self.hosts.is_empty() {
-            return Ok(());
-        }
         let in_headers = request.headers().get_all(header::HOST).iter();
         let in_headers = in_headers.map(|h| h.to_str().unwrap_or("(no text)"));
+        if request.version() >= Version::HTTP_11 && !request.headers().contains_key(header::HOST) {
+            let message = "the request has no Host header, which HTTP/1.1 asks for";
+            return Err(ApiError::bad_request(message));
+        }
+        if !self.local && self.hosts.is_empty() && !self.keys.is_empty() {
+            return Ok(());
+        }
         let in_line = request.uri().authority().map(|a| a.as_str());
         for host in in_headers.chain(in_line) {
             let (name, _) = authority(host);
             if !self.knows_host(&name) {
-                let message = format!("host '{name}' is not allowed here (--allowed-host)");
+                let message = format!(
+                    "host '{name}' is not allowed here: allow it with --allowed-host of the server ('*': any)"
+                );
                 return Err(ApiError::new(StatusCode::FORBIDDEN, message));
             }
         }
@@ -126,6 +132,14 @@ impl Guard {
         self.hosts.iter().any(|h| h == "*" || h == name)
     }
 
+    /// Where a request comes from. A link to the chat page may stand anywhere.
+    fn check_origin(&self, request: &Request) -> Result<Origin, ApiError> {
+        match is_page(request) && is_visit(request.headers()) {
+            true => Ok(Origin::Own),
+            false => self.origins.check(request.headers()),
+        }
+    }
+
     fn check_key(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         if self.keys.is_empty() {
             return Ok(());
@@ -141,7 +155,9 @@ impl Guard {
             return Ok(());
         }
         let message = match (bearer, own) {
-            (None, None) => "an API key is needed: send it as 'Authorization: Bearer KEY'",
+            (None, None) => {
+                "an API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
+            }
             _ => "this API key is not valid",
         };
         let error = ApiError::new(StatusCode::UNAUTHORIZED, message);
@@ -158,9 +174,12 @@ impl Guard {
 
 /// Needs no key: whether the server lives, and the page, which asks for the key itself.
 fn is_open(request: &Request) -> bool {
-    let path = request.uri().path();
-    let page = page::has(path) && matches!(*request.method(), Method::GET | Method::HEAD);
-    path == "/health" || page
+    request.uri().path() == "/health" || is_page(request)
+}
+
+/// Asks for a file of the page.
+fn is_page(request: &Request) -> bool {
+    page::has(request.uri().path()) && matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
 /// In front of every path.
@@ -168,7 +187,7 @@ pub async fn pass(State(app): Shared, request: Request, next: Next) -> Response 
     let shape = Shape::of(request.uri().path());
     let guard = &app.guard;
     let looked = guard.check_host(&request);
-    let looked = looked.and_then(|()| guard.origins.check(request.headers()));
+    let looked = looked.and_then(|()| guard.check_origin(&request));
     let origin = match looked {
         Ok(origin) => origin,
         Err(e) => return unread(shape.response(&e)),
@@ -190,7 +209,10 @@ pub async fn pass(State(app): Shared, request: Request, next: Next) -> Response 
         Ok(()) => limited(&app.options.limits, shape, request, next).await,
     };
     origin.mark(response.headers_mut());
-    response
+    match *app.draining.borrow() {
+        true => last(response),
+        false => response,
+    }
 }
 
 /// Reads the body and answers, within the limits.
@@ -225,63 +247,12 @@ fn is_stream(response: &Response) -> bool {
 /// A response before the request was read is the connection's last.
 fn unread(mut response: Response) -> Response {
     response.extensions_mut().insert(Unread);
+    last(response)
+}
+
+/// Says that nothing follows on this connection.
+fn last(mut response: Response) -> Response {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     response
-}
-
-/// How errors look to a surface's clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    OpenAi,
-    Anthropic,
-    Ollama,
-}
-
-impl Shape {
-    fn of(path: &str) -> Shape {
-        let path = path.strip_prefix("/v1").unwrap_or(path);
-        match path {
-            "/messages" => Shape::Anthropic,
-            _ if path.starts_with("/messages/") => Shape::Anthropic,
-            _ if path.starts_with("/api/") => Shape::Ollama,
-            _ => Shape::OpenAi,
-        }
-    }
-
-    fn body(self, e: &ApiError) -> Value {
-        match self {
-            Shape::OpenAi => e.body(),
-            Shape::Ollama => json!({"error": e.message}),
-            Shape::Anthropic => {
-                let kind = match e.status.as_u16() {
-                    413 => "request_too_large",
-                    503 => "overloaded_error",
-                    500.. => "api_error",
-                    _ => e.kind(),
-                };
-                json!({"type": "error", "error": {"type": kind, "message": e.message}})
-            }
-        }
-    }
-
-    fn response(self, e: &ApiError) -> Response {
-        let mut response = e.response(&self.body(e));
-        if e.status == StatusCode::UNAUTHORIZED {
-            let bearer = HeaderValue::from_static("Bearer");
-            let headers = response.headers_mut();
-            headers.insert(header::WWW_AUTHENTICATE, bearer);
-        }
-        response
-    }
-
-    /// The error that ends a stream.
-    fn last_words(self, e: &ApiError) -> Bytes {
-        let body = self.body(e);
-        Bytes::from(match self {
-            Shape::OpenAi => format!("data: {body}\n\n"),
-            Shape::Anthropic => format!("event: error\ndata: {body}\n\n"),
-            Shape::Ollama => format!("{body}\n"),
-        })
-    }
 }

@@ -36,8 +36,9 @@ pub struct Life {
 }
 
 impl Life {
-    /// Takes connections until `stop` is done, then waits for the running requests. Whoever still connects is served:
-    /// the router refuses requests while it drains, in words. The result is how many connections were cut off in a request.
+    /// Takes connections until `stop` is done, then waits for the running requests. Whoever still connects is served,
+    /// [`REFUSED_AT_ONCE`] at once and for [`REFUSED_FOR`] at most: the router refuses requests while it drains, in
+    /// words. The result is how many connections were cut off in a request.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> usize {
         let life = Arc::new(self);
         let free = Arc::new(Semaphore::new(life.limits.connections));
@@ -69,10 +70,15 @@ impl Life {
             }
         }
         life.draining.send_replace(true);
-        life.drain(&listener, open).await
+        life.drain(&listener, open, spare).await
     }
 
-    async fn drain(self: &Arc<Life>, listener: &TcpListener, mut open: JoinSet<()>) -> usize {
+    async fn drain(
+        self: &Arc<Life>,
+        listener: &TcpListener,
+        mut open: JoinSet<()>,
+        spare: Arc<Semaphore>,
+    ) -> usize {
         let end = sleep(self.limits.drain);
         tokio::pin!(end);
         let mut late = JoinSet::new();
@@ -81,10 +87,13 @@ impl Life {
                 ended = open.join_next() => if ended.is_none() {
                     return 0;
                 },
-                stream = accept(listener) => {
+                stream = accept(listener) => if let Ok(place) = spare.clone().try_acquire_owned() {
                     let life = self.clone();
-                    late.spawn(async move { drop(timeout(REFUSED_FOR, life.serve(stream)).await) });
-                }
+                    late.spawn(async move {
+                        drop(timeout(REFUSED_FOR, life.serve(stream)).await);
+                        drop(place);
+                    });
+                },
                 Some(_) = late.join_next() => {}
                 () = &mut end => return open.len(), // dropping the set ends them
             }
@@ -122,7 +131,16 @@ impl Life {
         let Some(tls) = &self.tls else {
             return connection::serve(stream, router, rules).await;
         };
-        match timeout(self.limits.idle, tls.accept(stream)).await {
+        let mut draining = self.draining.subscribe();
+        // Who comes later is told why it is refused, within its own time.
+        let late = *draining.borrow();
+        let told = async { drop(draining.wait_for(|d| *d).await) };
+        let shaken = tokio::select! {
+            shaken = timeout(self.limits.idle, tls.accept(stream)) => shaken,
+            // Nothing has been asked yet: there is nothing to wait for.
+            () = told, if !late => return,
+        };
+        match shaken {
             Ok(Ok(stream)) => connection::serve(stream, router, rules).await,
             Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -11,7 +11,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use minfer::engine::{Event, Stats};
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
+use crate::models::Counted;
 
 /// Upper bounds of a histogram's classes, in seconds.
 const BOUNDS: [f64; 14] = [
@@ -107,16 +108,36 @@ impl Requests {
     }
 }
 
+/// The status under which a request is counted whose client left before it was answered; nginx's number.
+const LEFT: u16 = 499;
+
 /// Counts a request and the status it was answered with; a stream counts when it begins. Paths are the server's own,
 /// never what a client wrote: their number is bounded.
 pub async fn count(State(app): Shared, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("other", MatchedPath::as_str).to_owned();
+    let mut counting = Counting {
+        app,
+        path,
+        status: LEFT,
+    };
     let response = next.run(request).await;
-    let status = response.status().as_u16();
-    let labels = format!("path=\"{path}\",status=\"{status}\"");
-    app.requests.note(labels);
+    counting.status = response.status().as_u16();
     response
+}
+
+/// Counts a request when it is dropped: also one that is cut off.
+struct Counting {
+    app: Arc<App>,
+    path: String,
+    status: u16,
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let labels = format!("path=\"{}\",status=\"{}\"", self.path, self.status);
+        self.app.requests.note(labels);
+    }
 }
 
 /// `GET /metrics`.
@@ -134,20 +155,28 @@ pub async fn show(State(app): Shared) -> Response {
             line(&mut out, &format!("minfer_requests_total{{{labels}}} {n}"));
         }
     }
-    let loaded = app.models.loaded();
-    let stats: Vec<(String, Stats)> = (loaded.iter())
-        .map(|l| (format!("model=\"{}\"", escaped(&l.id)), l.engine.stats()))
+    let models: Vec<(String, Counted)> = (app.models.counted().into_iter())
+        .map(|c| (format!("model=\"{}\"", escaped(&c.id)), c))
         .collect();
-    for (name, kind, help, of) in SERIES {
-        head(&mut out, name, kind, help);
-        for (labels, stats) in &stats {
-            line(
-                &mut out,
-                &format!("minfer_{name}{{{labels}}} {}", of(stats)),
-            );
+    for (i, (name, help)) in COUNTERS.into_iter().enumerate() {
+        head(&mut out, name, "counter", help);
+        for (labels, counted) in &models {
+            let value = counted.totals.0.get(i).copied().unwrap_or_default();
+            line(&mut out, &format!("minfer_{name}{{{labels}}} {value}"));
         }
     }
-    pages(&mut out, &stats);
+    let loaded = models
+        .iter()
+        .filter_map(|(l, c)| Some((l.as_str(), c.now.as_ref()?)));
+    let loaded: Vec<(&str, &Stats)> = loaded.collect();
+    for (name, help, of) in GAUGES {
+        head(&mut out, name, "gauge", help);
+        for (labels, stats) in &loaded {
+            let value = of(stats);
+            line(&mut out, &format!("minfer_{name}{{{labels}}} {value}"));
+        }
+    }
+    pages(&mut out, &loaded);
     type Of = fn(&Times) -> &Histogram;
     let histograms: [(&str, &str, Of); 2] = [
         (
@@ -163,93 +192,75 @@ pub async fn show(State(app): Shared) -> Response {
     ];
     for (name, help, of) in histograms {
         head(&mut out, name, "histogram", help);
-        for (loaded, (labels, _)) in loaded.iter().zip(&stats) {
-            of(&loaded.times).write(&mut out, &format!("minfer_{name}"), labels);
+        for (labels, counted) in &models {
+            of(&counted.times).write(&mut out, &format!("minfer_{name}"), labels);
         }
     }
     let format = "text/plain; version=0.0.4; charset=utf-8";
     (StatusCode::OK, [(header::CONTENT_TYPE, format)], out).into_response()
 }
 
-/// A number of an engine: its name, its kind, what it means and where it comes from.
-type Series = (&'static str, &'static str, &'static str, fn(&Stats) -> f64);
-
-const SERIES: [Series; 14] = [
-    (
-        "submitted_total",
-        "counter",
-        "Prompts given to the engine",
-        |s| s.requests as f64,
-    ),
-    ("finished_total", "counter", "Prompts answered", |s| {
-        s.finished as f64
-    }),
-    (
-        "failed_total",
-        "counter",
-        "Prompts that ended with a failure",
-        |s| s.failed as f64,
-    ),
-    (
-        "cancelled_total",
-        "counter",
-        "Prompts whose client left",
-        |s| s.cancelled as f64,
-    ),
-    (
-        "prompt_tokens_total",
-        "counter",
-        "Prompt tokens computed",
-        |s| s.prompt_tokens as f64,
-    ),
-    (
-        "cached_tokens_total",
-        "counter",
-        "Prompt tokens found in the cache",
-        |s| s.cached_tokens as f64,
-    ),
-    (
-        "predicted_tokens_total",
-        "counter",
-        "Tokens generated",
-        |s| s.predicted_tokens as f64,
-    ),
-    (
-        "drafted_tokens_total",
-        "counter",
-        "Tokens guessed and verified",
-        |s| s.drafted_tokens as f64,
-    ),
-    (
-        "accepted_tokens_total",
-        "counter",
-        "Guessed tokens that were right",
-        |s| s.accepted_tokens as f64,
-    ),
-    (
-        "preempted_total",
-        "counter",
-        "Sequences that lost their pages",
-        |s| s.preempted as f64,
-    ),
-    ("steps_total", "counter", "Steps of the engine", |s| {
-        s.steps as f64
-    }),
-    (
-        "forward_seconds_total",
-        "counter",
-        "Time in forward passes",
-        |s| s.forward.as_secs_f64(),
-    ),
-    ("running", "gauge", "Prompts being worked on", |s| {
-        s.running as f64
-    }),
-    ("waiting", "gauge", "Prompts that wait", |s| {
-        s.waiting as f64
-    }),
+/// Counters of an engine, in the order of [`Totals`].
+const COUNTERS: [(&str, &str); 12] = [
+    ("submitted_total", "Prompts given to the engine"),
+    ("finished_total", "Prompts answered"),
+    ("failed_total", "Prompts that ended with a failure"),
+    ("cancelled_total", "Prompts whose client left"),
+    ("prompt_tokens_total", "Prompt tokens computed"),
+    ("cached_tokens_total", "Prompt tokens found in the cache"),
+    ("predicted_tokens_total", "Tokens generated"),
+    ("drafted_tokens_total", "Tokens guessed and verified"),
+    ("accepted_tokens_total", "Guessed tokens that were right"),
+    ("preempted_total", "Sequences that lost their pages"),
+    ("steps_total", "Steps of the engine"),
+    ("forward_seconds_total", "Time in forward passes"),
 ];
 
-fn pages(out: &mut String, stats: &[(String, Stats)]) {
+/// What engines of a model have counted, those that are gone included: so a counter never falls.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals([f64; COUNTERS.len()]);
+
+impl Totals {
+    fn of(s: &Stats) -> Totals {
+        Totals([
+            s.requests as f64,
+            s.finished as f64,
+            s.failed as f64,
+            s.cancelled as f64,
+            s.prompt_tokens as f64,
+            s.cached_tokens as f64,
+            s.predicted_tokens as f64,
+            s.drafted_tokens as f64,
+            s.accepted_tokens as f64,
+            s.preempted as f64,
+            s.steps as f64,
+            s.forward.as_secs_f64(),
+        ])
+    }
+
+    /// What an engine has counted.
+    pub fn add(&mut self, stats: &Stats) {
+        self.add_since(stats, &Stats::default());
+    }
+
+    /// What an engine has counted since `before`.
+    pub fn add_since(&mut self, stats: &Stats, before: &Stats) {
+        let (now, before) = (Totals::of(stats).0, Totals::of(before).0);
+        for (total, (now, before)) in self.0.iter_mut().zip(now.into_iter().zip(before)) {
+            *total += (now - before).max(0.0);
+        }
+    }
+}
+
+/// A number of an engine that goes up and down: its name, what it means and where it comes from.
+type Gauge = (&'static str, &'static str, fn(&Stats) -> usize);
+
+const GAUGES: [Gauge; 2] = [
+    ("running", "Prompts being worked on", |s| s.running),
+    ("waiting", "Prompts that wait", |s| s.waiting),
+];
+
+fn pages(out: &mut String, stats: &[(&str, &Stats)]) {
     head(
         out,
         "kv_pages",

@@ -7,14 +7,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use minfer::engine::Engine;
+use minfer::engine::{Engine, Model, Stats};
 use tokio::sync::watch;
 
-use crate::metrics::Times;
+use crate::chat::blocking;
+use crate::loader::Loader;
+use crate::metrics::{Times, Totals};
 use crate::{ApiError, id};
 
 /// A model that waits for memory waits so long for others to become idle.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Clients that have just left are still counted by an engine that is to go, for at most so long.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A model that can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,12 +29,6 @@ pub struct ModelName {
     /// What the loader calls it: a path, an alias, a source.
     pub spec: String,
 }
-
-/// Asks for room for a model of so many bytes, once they are known; an error says why there is none.
-pub type Room<'a> = &'a mut dyn FnMut(u64) -> Result<(), String>;
-
-/// Makes an engine of a model's spec, having asked for room; it may take long and is called on a thread of its own.
-pub type Loader = Arc<dyn Fn(&str, Room<'_>) -> Result<Engine, String> + Send + Sync>;
 
 /// How many models are loaded at once, and for how long. One that works is never unloaded.
 #[derive(Clone, Debug, Default)]
@@ -64,11 +63,29 @@ struct Registry {
     names: Vec<ModelName>,
     /// Of each model, whether it is loaded or not.
     times: Vec<Arc<Times>>,
+    /// What engines of each model counted that are gone.
+    past: Mutex<Vec<Totals>>,
     loader: Loader,
+    /// Held by who reads a file.
+    reading: Mutex<()>,
     residency: Residency,
+    /// The first model has its room, and no other may take it.
+    placed: AtomicBool,
     /// The first model has been loaded.
     ready: AtomicBool,
     created: u64,
+}
+
+/// What is known of a model's work.
+pub struct Counted {
+    /// What clients call it.
+    pub id: String,
+    /// Since the server's start.
+    pub totals: Totals,
+    /// What its clients waited for.
+    pub times: Arc<Times>,
+    /// How it stands, if it is loaded.
+    pub now: Option<Stats>,
 }
 
 type Outcome = Result<Arc<Loaded>, ApiError>;
@@ -86,6 +103,14 @@ struct Present {
     /// Requests that hold it.
     users: usize,
     used: Instant,
+}
+
+/// An engine on its way out.
+struct Gone {
+    slot: usize,
+    engine: Arc<Engine>,
+    /// What has been counted of it.
+    counted: Stats,
 }
 
 /// A request's hold on a model.
@@ -111,9 +136,12 @@ impl Models {
             slots: Mutex::new(names.iter().map(|_| Slot::Absent).collect()),
             freed: Condvar::new(),
             times: names.iter().map(|_| Arc::default()).collect(),
+            past: Mutex::new(vec![Totals::default(); names.len()]),
             names,
             loader,
+            reading: Mutex::new(()),
             residency,
+            placed: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             created: id::now(),
         }))
@@ -144,6 +172,30 @@ impl Models {
         slots.iter().enumerate().filter_map(present).collect()
     }
 
+    /// Of each model its name, what its engines have counted since the server's start, what its clients waited for, and
+    /// how it stands if it is loaded.
+    pub fn counted(&self) -> Vec<Counted> {
+        let slots = self.0.lock();
+        let past = self.0.past.lock();
+        let past = past.unwrap_or_else(PoisonError::into_inner);
+        let all = slots.iter().zip(&*past).zip(&self.0.times).enumerate();
+        let one = |(i, ((slot, past), times)): (usize, ((&Slot, &Totals), &Arc<Times>))| {
+            let now = match slot {
+                Slot::Present(p) => Some(p.engine.stats()),
+                _ => None,
+            };
+            let mut totals = *past;
+            now.iter().for_each(|now| totals.add(now));
+            Counted {
+                id: self.0.id(i).to_owned(),
+                totals,
+                times: times.clone(),
+                now,
+            }
+        };
+        all.map(one).collect()
+    }
+
     /// The model of this name, loaded now if it is not; without a name the first one. Who asks for a model that is being
     /// loaded waits for that; who leaves does not stop it.
     ///
@@ -151,11 +203,7 @@ impl Models {
     /// 404 with the names there are; 503 if models at work leave no room for it; 500 with the reason why it can't be
     /// loaded: the next request tries again.
     pub async fn get(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
-        let slot = match name {
-            None => Some(0),
-            Some(name) => self.ids().position(|id| id == name),
-        };
-        let slot = slot.ok_or_else(|| self.unknown(name.unwrap_or_default()))?;
+        let slot = self.slot(name)?;
         let mut outcome = match self.0.enter(slot) {
             Entered::Present(loaded) => return Ok(loaded),
             Entered::Loading(outcome) => outcome,
@@ -168,6 +216,48 @@ impl Models {
         let known = outcome.wait_for(Option::is_some).await;
         let known = known.map(|o| o.clone());
         known.ok().flatten().unwrap_or_else(|| Err(panicked()))
+    }
+
+    /// The model of this name, without a name the first one, to look at: nothing is loaded for who only looks.
+    ///
+    /// # Errors
+    /// 404 with the names there are; 503 if it is not loaded.
+    pub fn look(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
+        let slot = self.slot(name)?;
+        let engine = match self.0.lock().get(slot) {
+            Some(Slot::Present(p)) => Some(p.engine.clone()),
+            _ => None,
+        };
+        let loaded = engine.map(|engine| Arc::new(self.0.held(slot, engine, None)));
+        loaded.ok_or_else(|| {
+            let message = format!(
+                "model '{0}' is not loaded, and looking does not load it: a request to use it does, as \
+                 POST /tokenize with {{\"model\": \"{0}\", \"content\": \"\"}}",
+                self.0.id(slot)
+            );
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })
+    }
+
+    /// The model of this name as its file describes it: it is read again where the model is not loaded.
+    ///
+    /// # Errors
+    /// 404 with the names there are; 503 if its file can't be read or is not here yet.
+    pub async fn read(&self, name: &str) -> Result<Arc<Model>, ApiError> {
+        let slot = self.slot(Some(name))?;
+        if let Some(Slot::Present(p)) = self.0.lock().get(slot) {
+            return Ok(p.engine.model().clone());
+        }
+        let registry = self.0.clone();
+        blocking(move || registry.read(slot)).await
+    }
+
+    fn slot(&self, name: Option<&str>) -> Result<usize, ApiError> {
+        let slot = match name {
+            None => Some(0),
+            Some(name) => self.ids().position(|id| id == name),
+        };
+        slot.ok_or_else(|| self.unknown(name.unwrap_or_default()))
     }
 
     /// Unloads models that nobody has asked for in a while, for ever.
@@ -270,16 +360,25 @@ impl Registry {
                 users: 1, // the one that is told now
                 used: Instant::now(),
             };
-            self.set(slot, Slot::Present(present));
             if slot == 0 {
+                self.place();
                 self.ready.store(true, Ordering::Release);
             }
+            self.set(slot, Slot::Present(present));
             self.lend(slot, engine)
         });
         if outcome.is_err() {
             self.set(slot, Slot::Absent);
         }
         tell.send_replace(Some(outcome));
+    }
+
+    /// The first model has its room: others may look for theirs.
+    fn place(&self) {
+        let slots = self.lock();
+        self.placed.store(true, Ordering::Release);
+        drop(slots);
+        self.freed.notify_all();
     }
 
     fn set(&self, slot: usize, to: Slot) {
@@ -294,15 +393,19 @@ impl Registry {
         let (mut bytes, mut refused) = (0, None);
         let mut room = |wanted| {
             bytes = wanted;
-            self.make_room(slot, wanted).map_err(|e| {
+            let made = self.make_room(slot, wanted).map_err(|e| {
                 let message = e.message.clone();
                 refused = Some(e);
                 message
-            })
+            });
+            if slot == 0 && made.is_ok() {
+                self.place();
+            }
+            made
         };
         let spec = self.names.get(slot).map_or("", |n| n.spec.as_str());
         let started = Instant::now();
-        let made = (self.loader)(spec, &mut room);
+        let made = self.loader.load(spec, &mut room);
         let engine = made.map_err(|e| {
             let message = format!("model '{}' could not be loaded: {e}", self.id(slot));
             let failed = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message);
@@ -316,6 +419,16 @@ impl Registry {
         Ok((engine, bytes))
     }
 
+    /// Opens a model's file; one after the other, since a vocabulary takes memory.
+    fn read(&self, slot: usize) -> Result<Arc<Model>, ApiError> {
+        let _one = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let spec = self.names.get(slot).map_or("", |n| n.spec.as_str());
+        self.loader.read(spec).map_err(|e| {
+            let message = format!("model '{}' is not loaded: {e}", self.id(slot));
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })
+    }
+
     /// Unloads idle models, the least recently used first, until another one of `bytes` fits in.
     fn make_room(&self, slot: usize, bytes: u64) -> Result<(), ApiError> {
         let memory = self.residency.memory.unwrap_or(u64::MAX);
@@ -326,6 +439,9 @@ impl Registry {
                 self.id(slot)
             );
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+        }
+        if (memory, max) == (u64::MAX, usize::MAX) {
+            return Ok(());
         }
         let started = Instant::now();
         let mut slots = self.lock();
@@ -339,29 +455,35 @@ impl Registry {
                 };
                 (count, used) = (count.saturating_add(1), used.saturating_add(takes));
             }
-            if count < max && used.saturating_add(bytes) <= memory {
+            // Without a first model the server ends: it never waits behind one that came later and is at work.
+            let first = slot == 0 || self.placed.load(Ordering::Acquire);
+            if first && count < max && used.saturating_add(bytes) <= memory {
                 if let Some(Slot::Loading(reserved, _)) = slots.get_mut(slot) {
                     *reserved = Some(bytes);
                 }
                 return Ok(());
             }
-            if let Some(engine) = self.take_idlest(&mut slots) {
+            if let Some(gone) = first.then(|| self.take_idlest(&mut slots)).flatten() {
                 drop(slots);
-                drop(engine); // waits for its thread
+                self.end(gone);
                 slots = self.lock();
                 continue;
             }
             let Some(left) = PATIENCE.checked_sub(started.elapsed()) else {
-                return Err(self.no_room(slot));
+                return Err(self.no_room(slot, first));
             };
             let waited = self.freed.wait_timeout(slots, left);
             slots = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn no_room(&self, slot: usize) -> ApiError {
+    fn no_room(&self, slot: usize, first: bool) -> ApiError {
+        let why = match first {
+            true => "the others are at work",
+            false => "the first model is not loaded yet",
+        };
         let message = format!(
-            "there is no room for model '{}': the others are at work (--models-memory, --models-max)",
+            "there is no room for model '{}': {why} (--models-memory, --models-max)",
             self.id(slot)
         );
         ApiError {
@@ -371,7 +493,7 @@ impl Registry {
     }
 
     /// Takes out the idle model that was used least recently.
-    fn take_idlest(&self, slots: &mut [Slot]) -> Option<Arc<Engine>> {
+    fn take_idlest(&self, slots: &mut [Slot]) -> Option<Gone> {
         let idle = |(i, slot): (usize, &Slot)| match slot {
             Slot::Present(p) if p.users == 0 => Some((p.used, i)),
             _ => None,
@@ -380,13 +502,38 @@ impl Registry {
         self.take(slots, i)
     }
 
-    fn take(&self, slots: &mut [Slot], i: usize) -> Option<Arc<Engine>> {
+    fn take(&self, slots: &mut [Slot], i: usize) -> Option<Gone> {
         match std::mem::replace(slots.get_mut(i)?, Slot::Absent) {
             Slot::Present(p) => {
                 tracing::info!("model '{}' is unloaded", self.id(i));
-                Some(p.engine)
+                // Under the lock: who counts sees it here or there.
+                let counted = p.engine.stats();
+                self.past(i, |past| past.add(&counted));
+                Some(Gone {
+                    slot: i,
+                    engine: p.engine,
+                    counted,
+                })
             }
             _ => None,
+        }
+    }
+
+    /// Waits for an engine's thread, and counts what it still counted.
+    fn end(&self, gone: Gone) {
+        let started = Instant::now();
+        let is_busy = |s: &Stats| s.running > 0 || s.waiting > 0;
+        while is_busy(&gone.engine.stats()) && started.elapsed() < FAREWELL {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let stats = gone.engine.stats();
+        self.past(gone.slot, |past| past.add_since(&stats, &gone.counted));
+    }
+
+    fn past(&self, slot: usize, change: impl FnOnce(&mut Totals)) {
+        let mut all = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(past) = all.get_mut(slot) {
+            change(past);
         }
     }
 
@@ -398,7 +545,7 @@ impl Registry {
         let old: Vec<usize> = all.filter(|(_, s)| idle(s)).map(|(i, _)| i).collect();
         let gone: Vec<_> = old.into_iter().map(|i| self.take(&mut slots, i)).collect();
         drop(slots);
-        drop(gone); // waits for their threads
+        gone.into_iter().flatten().for_each(|gone| self.end(gone));
         self.freed.notify_all();
     }
 }

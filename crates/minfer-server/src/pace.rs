@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use minfer::engine::Event;
+use minfer::engine::{Event, Timings};
 use serde_json::{Value, json};
 
 /// The clock of one answer. What only the engine knows (the queue, the cache) is told at the answer's end.
@@ -71,6 +71,27 @@ impl Pace {
             "predicted_per_second": rate,
         })
     }
+}
+
+/// llama-server's object of times at an answer's end.
+pub fn timings(t: &Timings) -> Value {
+    let rate = |n: usize, d: Duration| match d.is_zero() {
+        true => 0.0,
+        false => n as f64 / d.as_secs_f64(),
+    };
+    let prompt_n = t.prompt_n.saturating_sub(t.cached_n);
+    json!({
+        "cache_n": t.cached_n,
+        "prompt_n": prompt_n,
+        "prompt_ms": ms(t.prompt),
+        "prompt_per_second": rate(prompt_n, t.prompt),
+        "predicted_n": t.predicted_n,
+        "predicted_ms": ms(t.predicted),
+        "predicted_per_second": rate(t.predicted_n, t.predicted),
+        "draft_n": t.drafted_n,
+        "draft_n_accepted": t.accepted_n,
+        "queued_ms": ms(t.queued),
+    })
 }
 
 fn ms(d: Duration) -> f64 {

@@ -1,7 +1,5 @@
 //! Prompts that are no conversation: texts, lists of token ids, and what stands around a gap.
 
-use minfer::engine::Model;
-use minfer::gguf::Metadata;
 use minfer::tokenizer::{EncodeOptions, Tokenizer};
 use serde_json::Value;
 
@@ -32,12 +30,34 @@ pub struct Encoded {
     pub added_bos: bool,
 }
 
-/// The prompts of a field: a text, a list of texts, token ids, lists of token ids; also llama-server's lists of both.
-/// Nothing is one empty text.
+/// The prompts of a field: a text, a list of texts, token ids, lists of token ids. Nothing is one empty text.
 ///
 /// # Errors
-/// What is none of these, or a token id of `n_vocab` or more, by its name and place.
+/// What is none of these, a list of texts and ids, or a token id of `n_vocab` or more, by its name and place.
 pub fn parse(name: &str, value: Option<Value>, n_vocab: usize) -> Result<Vec<Prompt>, ApiError> {
+    let prompts = parse_mixed(name, value, n_vocab)?;
+    match prompts.iter().position(Prompt::is_mixed) {
+        None => Ok(prompts),
+        Some(i) => {
+            let name = match prompts.len() {
+                1 => name.to_owned(),
+                _ => format!("{name}[{i}]"),
+            };
+            let why = "holds texts and token ids: one list is either several texts or the ids of one (/completion takes both)";
+            Err(ApiError::field(&name, why))
+        }
+    }
+}
+
+/// The same, and llama-server's lists of both, which are one prompt.
+///
+/// # Errors
+/// As [`parse`], but for those.
+pub fn parse_mixed(
+    name: &str,
+    value: Option<Value>,
+    n_vocab: usize,
+) -> Result<Vec<Prompt>, ApiError> {
     let list = match value {
         None => return Ok(vec![Prompt(vec![Part::Text(String::new())])]),
         Some(Value::Array(list)) => list,
@@ -102,6 +122,21 @@ impl Prompt {
             .all(|p| matches!(p, Part::Text(t) if t.is_empty()))
     }
 
+    /// The ids of its parts in their order, with nothing around them.
+    pub fn parts(&self, tokenizer: &Tokenizer, options: EncodeOptions) -> Vec<u32> {
+        let ids = self.0.iter().map(|part| match part {
+            Part::Token(id) => vec![*id],
+            Part::Text(text) => tokenizer.encode(text, options),
+        });
+        ids.flatten().collect()
+    }
+
+    /// Whether it holds texts and ids.
+    fn is_mixed(&self) -> bool {
+        let is_text = |p: &Part| matches!(p, Part::Text(_));
+        self.0.iter().any(is_text) && !self.0.iter().all(is_text)
+    }
+
     /// For the model. What begins with a text gets the tokens that the model's file wants around texts; `special`: a
     /// text may name control tokens, as raw prompts do.
     pub fn encode(&self, tokenizer: &Tokenizer, special: bool) -> Encoded {
@@ -139,78 +174,6 @@ impl Prompt {
     }
 }
 
-/// The tokens around a gap: before the text that comes before it, before the one after it, and before what fills it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fim {
-    prefix: u32,
-    suffix: u32,
-    middle: u32,
-}
-
-/// What models call them, where their file does not say which they are.
-const FIM_TEXTS: [[&str; 3]; 5] = [
-    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
-    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
-    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
-    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
-    ["<PRE>", "<SUF>", "<MID>"],
-];
-
-impl Fim {
-    /// A model's, if it was taught to fill gaps: those that its file names, else those known by their text.
-    pub fn of(model: &Model) -> Option<Fim> {
-        let (md, tokenizer) = (model.metadata(), model.tokenizer());
-        let known = |texts: &[&str; 3]| {
-            let [prefix, suffix, middle] = texts.map(|t| tokenizer.special_id(t));
-            fim(prefix, suffix, middle)
-        };
-        Fim::named(md).or_else(|| FIM_TEXTS.iter().find_map(known))
-    }
-
-    fn named(md: &Metadata) -> Option<Fim> {
-        let id = |name: &str| {
-            let key = format!("tokenizer.ggml.{name}_token_id");
-            md.u32(&key).ok().flatten()
-        };
-        // The second names are those of older files.
-        let either = |new, old| id(new).or_else(|| id(old));
-        fim(
-            either("fim_pre", "prefix"),
-            either("fim_suf", "suffix"),
-            either("fim_mid", "middle"),
-        )
-    }
-
-    /// A prompt whose continuation stands between it and `suffix`.
-    pub fn encode(&self, tokenizer: &Tokenizer, prompt: &Prompt, suffix: &str) -> Vec<u32> {
-        let raw = EncodeOptions {
-            add_special: false,
-            parse_special: true,
-        };
-        let mut ids = Vec::new();
-        ids.extend(tokenizer.bos().filter(|_| tokenizer.adds_bos()));
-        ids.push(self.prefix);
-        for part in &prompt.0 {
-            match part {
-                Part::Token(id) => ids.push(*id),
-                Part::Text(text) => ids.extend(tokenizer.encode(text, raw)),
-            }
-        }
-        ids.push(self.suffix);
-        ids.extend(tokenizer.encode(suffix, raw));
-        ids.push(self.middle);
-        ids
-    }
-}
-
-fn fim(prefix: Option<u32>, suffix: Option<u32>, middle: Option<u32>) -> Option<Fim> {
-    Some(Fim {
-        prefix: prefix?,
-        suffix: suffix?,
-        middle: middle?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,13 +181,32 @@ mod tests {
 
     #[test]
     fn lists_are_several_prompts_unless_they_hold_numbers() {
-        let count = |v: Value| parse("prompt", Some(v), 1000).unwrap().len();
+        let count = |v: Value| parse_mixed("prompt", Some(v), 1000).unwrap().len();
         assert_eq!(count(json!("a")), 1);
         assert_eq!(count(json!(["a", "b"])), 2);
         assert_eq!(count(json!([1, 2, 3])), 1);
         assert_eq!(count(json!([[1, 2], [3]])), 2);
         assert_eq!(count(json!([1, "a", 2])), 1);
         assert_eq!(count(json!([[1, "a"], "b", [2]])), 3);
+    }
+
+    #[test]
+    fn a_list_of_texts_and_ids_is_no_prompt_for_openai() {
+        for (value, param) in [
+            (json!([1, "a", 2]), "prompt"),
+            (json!(["a", 1]), "prompt"),
+            (json!(["b", [1, "a"]]), "prompt[1]"),
+        ] {
+            let e = parse("prompt", Some(value), 1000).unwrap_err();
+            assert_eq!(e.param.as_deref(), Some(param), "{}", e.message);
+            assert!(e.message.contains("texts and token ids"), "{}", e.message);
+        }
+        assert_eq!(
+            parse("prompt", Some(json!(["b", [1]])), 1000)
+                .unwrap()
+                .len(),
+            2
+        );
     }
 
     #[test]

@@ -10,8 +10,9 @@ use crate::Limits;
 use crate::app::{App, router};
 use crate::guard::{Guard, GuardError, GuardOptions};
 use crate::life::Life;
+use crate::loader::Loader;
 use crate::metrics::Requests;
-use crate::models::{Loaded, Loader, ModelName, Models, Residency};
+use crate::models::{Loaded, ModelName, Models, Residency};
 use crate::tls::{Tls, TlsError, TlsFiles};
 
 /// How a server is set up.
@@ -58,6 +59,9 @@ pub enum ServerError {
     /// There is no model to serve.
     #[error("there is no model to serve: name one")]
     NoModel,
+    /// A model has no name that a client could ask for.
+    #[error("a model is named '{0}': give it a name that shows")]
+    NoName(String),
     /// Two models have one name.
     #[error("two models are called '{0}': give one of them another name")]
     SameName(String),
@@ -175,6 +179,9 @@ fn check_names(models: &[ModelName]) -> Result<(), ServerError> {
         return Err(ServerError::NoModel);
     }
     for (i, name) in models.iter().enumerate() {
+        if name.id.trim().is_empty() {
+            return Err(ServerError::NoName(name.id.clone()));
+        }
         let mut others = models.iter().skip(i).skip(1);
         if others.any(|o| o.id == name.id) {
             return Err(ServerError::SameName(name.id.clone()));

@@ -15,7 +15,7 @@ use shuttle::thread;
 /// Two pushers, a taker that settles what it takes, and an end: each job is taken or refused, once, nobody hangs, and
 /// never do more wait than may.
 fn deliver() {
-    let queue = Arc::new(Queue::new(3));
+    let queue = Arc::new(Queue::new(3, 0));
     let pushers: Vec<_> = (0..2u32)
         .map(|who| {
             let queue = queue.clone();
@@ -42,7 +42,7 @@ fn deliver() {
             let (mut seen, mut jobs) = (Vec::new(), Vec::new());
             while queue.take(true, &mut jobs) {
                 assert!(queue.waiting() <= 3);
-                queue.settled(jobs.len());
+                queue.settled(jobs.len(), 0);
                 seen.append(&mut jobs);
             }
             seen
@@ -64,7 +64,7 @@ fn deliver() {
 
 /// A taker that dies: what is in the queue is dropped, and pushers hear of it.
 fn abandon() {
-    let queue = Arc::new(Queue::new(8));
+    let queue = Arc::new(Queue::new(8, 0));
     let alive = Arc::new(());
     let pusher = {
         let (queue, alive) = (queue.clone(), alive.clone());
@@ -79,6 +79,28 @@ fn abandon() {
     assert_eq!(Arc::strong_count(&alive), 1, "nothing is left in it");
 }
 
+/// As many as may wait and as there are places for come at once, before the taker has said a word.
+fn burst() {
+    let queue = Queue::new(4, 2);
+    let mut taken = Vec::new();
+    for job in 0..3 {
+        assert_eq!(queue.push([job].into_iter()), Ok(()));
+    }
+    assert!(queue.take(true, &mut taken));
+    for job in 3..6 {
+        assert_eq!(queue.push([job].into_iter()), Ok(()));
+    }
+    let full = Err(Refused::Full { waiting: 4 });
+    assert_eq!(queue.push([6].into_iter()), full);
+    // Two of them have got the places.
+    queue.settled(2, 0);
+    assert_eq!((queue.waiting(), queue.push([6].into_iter())), (4, full));
+    // One has ended, and its place is for the next.
+    queue.settled(0, 1);
+    assert_eq!(queue.push([6].into_iter()), Ok(()));
+    assert_eq!(queue.push([7].into_iter()), full);
+}
+
 #[test]
 fn jobs_are_delivered_once_in_every_order() {
     shuttle::check_random(deliver, 3000);
@@ -88,4 +110,9 @@ fn jobs_are_delivered_once_in_every_order() {
 #[test]
 fn an_abandoned_queue_keeps_nothing() {
     shuttle::check_random(abandon, 2000);
+}
+
+#[test]
+fn a_burst_of_queue_and_places_loses_none() {
+    shuttle::check_random(burst, 1);
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use minfer::engine::{Engine, EngineOptions, Model};
@@ -23,7 +22,7 @@ const N_CTX: usize = 8192;
 pub fn serve(a: ServeArgs) -> Outcome {
     let options = ServerOptions {
         address: SocketAddr::new(a.host, a.port),
-        models: a.models.iter().map(|m| name(m)).collect(),
+        models: a.models.iter().map(|m| name(m)).collect::<Result<_, _>>()?,
         residency: Residency {
             memory: a.models_memory,
             max: a.models_max,
@@ -47,7 +46,9 @@ pub fn serve(a: ServeArgs) -> Outcome {
 
 async fn listen(a: &ServeArgs, options: ServerOptions) -> Outcome {
     let failed = |e: ServerError| match e {
-        ServerError::Guard(_) | ServerError::SameName(_) => Failure::Usage(e.to_string()),
+        ServerError::Guard(_) | ServerError::NoName(_) | ServerError::SameName(_) => {
+            Failure::Usage(e.to_string())
+        }
         _ => Failure::Error(e.to_string()),
     };
     let scheme = if options.tls.is_some() {
@@ -170,33 +171,45 @@ impl Signals {
 }
 
 /// `NAME=MODEL`, or a MODEL, called by its file's name without the ending.
-fn name(text: &str) -> ModelName {
-    if let Some((id, spec)) = text
-        .split_once('=')
-        .filter(|(id, _)| !id.contains(['/', ':']))
-    {
-        return ModelName {
-            id: id.to_owned(),
-            spec: spec.to_owned(),
+fn name(text: &str) -> Result<ModelName, Failure> {
+    let named = text.split_once('=');
+    if let Some((id, spec)) = named.filter(|(id, _)| !id.contains(['/', ':'])) {
+        let missing = match (id.trim(), spec.trim()) {
+            ("", _) => "the name in front of = is empty",
+            (_, "") => "there is no model behind =",
+            _ => {
+                return Ok(ModelName {
+                    id: id.to_owned(),
+                    spec: spec.to_owned(),
+                });
+            }
         };
+        let message = format!("'{text}': {missing}: give it as NAME=MODEL, or as MODEL alone");
+        return Err(Failure::Usage(message));
     }
     let stem = Path::new(text).file_name().map(|n| n.to_string_lossy());
     let stem = stem.as_deref().unwrap_or(text);
-    ModelName {
+    Ok(ModelName {
         id: stem.strip_suffix(".gguf").unwrap_or(stem).to_owned(),
         spec: text.to_owned(),
-    }
+    })
 }
 
 fn loader(a: &ServeArgs) -> Loader {
     let (args, n_seqs, queue) = (a.engine.clone(), a.parallel, a.queue);
-    Arc::new(move |spec, room| {
-        let engine = load(spec, &args, (n_seqs, queue), room);
-        engine.map_err(|e| match e {
-            Failure::Error(message) | Failure::Usage(message) => message,
-            Failure::ClosedPipe => "nobody reads what it says".to_owned(),
-        })
+    let load =
+        Loader::new(move |spec, room| load(spec, &args, (n_seqs, queue), room).map_err(message));
+    load.reading(|spec| match models::cached(spec).map_err(message)? {
+        Some(path) => Model::open(&path).map_err(|e| e.to_string()),
+        None => Err("its file is not here yet: the first request to use it fetches it".to_owned()),
     })
+}
+
+fn message(e: Failure) -> String {
+    match e {
+        Failure::Error(message) | Failure::Usage(message) => message,
+        Failure::ClosedPipe => "nobody reads what it says".to_owned(),
+    }
 }
 
 fn load(

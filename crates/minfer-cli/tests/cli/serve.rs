@@ -115,6 +115,14 @@ fn wrong_flags_are_refused_in_one_line() {
         assert!(flag != "--api-key" || value.is_empty() || !output.stderr.contains(value));
     }
     run(["serve"]).refused(2, &["MODELS"]);
+    for (text, needle) in [
+        ("=x.gguf", "the name in front of = is empty"),
+        (" =x.gguf", "the name in front of = is empty"),
+        ("a=", "there is no model behind ="),
+    ] {
+        run(["serve", text, "--port", "0"]).refused(2, &[text, needle, "NAME=MODEL"]);
+    }
+    run(["serve", "", "--port", "0"]).refused(2, &["a model is named ''"]);
     let twice = ["serve", "a=x.gguf", "a=y.gguf", "--port", "0"];
     run(twice).refused(2, &["two models are called 'a'"]);
 }

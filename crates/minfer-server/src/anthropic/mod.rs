@@ -9,10 +9,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::ApiError;
 use crate::app::App;
+use crate::shape::Shape;
 
 /// Its paths.
 pub fn routes() -> Router<Arc<App>> {
@@ -32,18 +33,7 @@ impl From<ApiError> for Failure {
 
 impl Failure {
     fn body(&self) -> Value {
-        let kind = match self.0.status.as_u16() {
-            401 => "authentication_error",
-            403 => "permission_error",
-            404 => "not_found_error",
-            413 => "request_too_large",
-            429 => "rate_limit_error",
-            400..=499 => "invalid_request_error",
-            503 => "overloaded_error",
-            504 => "timeout_error",
-            _ => "api_error",
-        };
-        json!({"type": "error", "error": {"type": kind, "message": self.0.message}})
+        Shape::Anthropic.body(&self.0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `POST /completion`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -15,10 +16,11 @@ use crate::app::Shared;
 use crate::chat::{Token, blocking};
 use crate::completion::Completion;
 use crate::fields::Fields;
-use crate::openai::{logprobs, timings};
-use crate::pace::Pace;
+use crate::logprobs;
+use crate::models::Loaded;
+use crate::pace::{Pace, timings};
 use crate::params::{MAX_CHOICES, MAX_TOP, Params};
-use crate::prompts::{self, Encoded, Prompt};
+use crate::prompts;
 use crate::sse::{self, Message, Source};
 
 /// The handler.
@@ -26,40 +28,61 @@ pub async fn completion(State(app): Shared, body: Bytes) -> Result<Response, Api
     let mut fields = Fields::parse(&body)?;
     let name: Option<String> = fields.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let asked = Asked::take(&mut fields, loaded.engine.model())?;
+    let model = loaded.engine.model().clone();
+    let prompt: Value = fields.need("prompt")?;
+    let prompts = prompts::parse_mixed("prompt", Some(prompt), model.hparams().n_vocab)?;
+    let asked = Asked::take(&mut fields, &model)?;
     fields.finish("completion");
+    let encode = move || {
+        let ids = prompts
+            .iter()
+            .map(|p| p.encode(model.tokenizer(), true).ids);
+        Ok(ids.collect())
+    };
+    answer(loaded, asked, encode).await
+}
+
+/// The answers to the prompts that `encode` makes, on a thread that may block.
+pub async fn answer(
+    loaded: Arc<Loaded>,
+    asked: Asked,
+    encode: impl FnOnce() -> Result<Vec<Vec<u32>>, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
     let tokenizer = loaded.engine.model().tokenizer().clone();
-    let (asked, prompts) = blocking(move || {
-        let encode = |p: &Prompt| p.encode(&tokenizer, true);
-        let prompts: Vec<Encoded> = asked.prompts.iter().map(encode).collect();
-        Ok((asked, prompts))
+    let (shown, prompts) = blocking(move || {
+        let prompts = encode()?;
+        let shown = prompts.iter().map(|ids| Shown {
+            text: tokenizer.decode(ids, true).into(),
+            n: ids.len(),
+        });
+        Ok((shown.collect::<Vec<_>>(), prompts))
     })
     .await?;
-    let ids = prompts.iter().map(|p| p.ids.clone()).collect();
     let request = Request {
         no_cache: asked.params.no_cache,
         ..Request::new(Vec::new(), Task::Generate(asked.params.generate.clone()))
     };
-    let work = Completion::start(loaded, ids, request, asked.params.n).await?;
+    let work = Completion::start(loaded, "prompt", prompts, request, asked.params.n).await?;
     let stream = asked.params.stream;
-    let text = Text::new(work, asked, &prompts);
+    let text = Text::new(work, asked, &shown);
     match stream {
         true => Ok(sse::response(text)),
         false => Ok(Json(text.whole().await?).into_response()),
     }
 }
 
-/// What is asked for.
-struct Asked {
-    prompts: Vec<Prompt>,
+/// What is asked for, beside the prompts.
+pub struct Asked {
     return_tokens: bool,
     params: Params,
 }
 
 impl Asked {
-    fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
-        let prompt: Value = f.need("prompt")?;
-        let prompts = prompts::parse("prompt", Some(prompt), model.hparams().n_vocab)?;
+    /// Of the body's fields.
+    ///
+    /// # Errors
+    /// One that can't be honoured, by name.
+    pub fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
         let mut params = Params::take(f, model)?;
         if let Some(n) = f.take::<usize>("n_cmpl")? {
             if !(1..=MAX_CHOICES).contains(&n) {
@@ -85,18 +108,24 @@ impl Asked {
         f.refuse("lora", &[json!([])], "LoRA adapters are not supported yet")?;
         f.refuse("response_fields", &[json!([])], "is not supported")?;
         Ok(Asked {
-            prompts,
             return_tokens: f.flag("return_tokens")?,
             params,
         })
     }
 }
 
+/// A prompt as the model reads it.
+#[derive(Clone)]
+struct Shown {
+    text: Arc<str>,
+    /// Its tokens.
+    n: usize,
+}
+
 /// One answer under way.
 struct Answer {
-    /// Which prompt it continues, and that prompt as the model reads it.
-    prompt: String,
-    prompt_n: usize,
+    /// What it continues.
+    prompt: Shown,
     pace: Pace,
     content: String,
     tokens: Vec<u32>,
@@ -111,14 +140,12 @@ struct Text {
 }
 
 impl Text {
-    fn new(work: Completion, asked: Asked, prompts: &[Encoded]) -> Text {
-        let tokenizer = work.loaded.engine.model().tokenizer();
+    fn new(work: Completion, asked: Asked, prompts: &[Shown]) -> Text {
         let many = prompts
             .iter()
             .flat_map(|p| std::iter::repeat_n(p, asked.params.n));
         let answers = many.map(|p| Answer {
-            prompt: tokenizer.decode(&p.ids, true),
-            prompt_n: p.ids.len(),
+            prompt: p.clone(),
             pace: Pace::start(),
             content: String::new(),
             tokens: Vec::new(),
@@ -203,7 +230,8 @@ impl Text {
             json!(done.stop.as_deref().unwrap_or_default()),
         );
         put("generation_settings", settings(generate));
-        put("prompt", json!(self.answers.get(index).map(|a| &a.prompt)));
+        let prompt = self.answers.get(index).map(|a| &*a.prompt.text);
+        put("prompt", json!(prompt));
         put("timings", timings(t));
         map
     }
@@ -245,7 +273,7 @@ impl Text {
         }
         put("stop", json!(false));
         put("tokens_predicted", json!(answer.pace.predicted()));
-        put("tokens_evaluated", json!(answer.prompt_n));
+        put("tokens_evaluated", json!(answer.prompt.n));
         if params.timings_per_token {
             put("timings", answer.pace.timings());
         }

@@ -1,6 +1,8 @@
 //! llama-server's own endpoints.
 
 mod completion;
+mod embedding;
+mod infill;
 mod state;
 mod text;
 
@@ -15,6 +17,8 @@ use crate::app::App;
 pub fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/completion", post(completion::completion))
+        .route("/infill", post(infill::infill))
+        .route("/embedding", post(embedding::embedding))
         .route("/tokenize", post(text::tokenize))
         .route("/detokenize", post(text::detokenize))
         .route("/apply-template", post(text::apply_template))

@@ -1,4 +1,4 @@
-//! `GET /props` and `/slots`: how the server stands.
+//! `GET /props` and `/slots`: how the server stands. They only look: no model is loaded for them.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -22,7 +22,7 @@ pub async fn props(
     State(app): Shared,
     Query(about): Query<About>,
 ) -> Result<Json<Value>, ApiError> {
-    let loaded = app.models.get(about.model.as_deref()).await?;
+    let loaded = app.models.look(about.model.as_deref())?;
     let (model, options) = (loaded.engine.model(), loaded.engine.options());
     let sampling = params::defaults(model)?;
     let generate = Generate {
@@ -57,7 +57,7 @@ pub async fn tokenizer_info(
     State(app): Shared,
     Query(about): Query<About>,
 ) -> Result<Json<Value>, ApiError> {
-    let loaded = app.models.get(about.model.as_deref()).await?;
+    let loaded = app.models.look(about.model.as_deref())?;
     let model = loaded.engine.model();
     let token = |id: Option<u32>| id.and_then(|id| model.tokenizer().token_text(id));
     Ok(Json(json!({
@@ -73,7 +73,7 @@ pub async fn slots(
     State(app): Shared,
     Query(about): Query<About>,
 ) -> Result<Json<Value>, ApiError> {
-    let loaded = app.models.get(about.model.as_deref()).await?;
+    let loaded = app.models.look(about.model.as_deref())?;
     let (stats, options) = (loaded.engine.stats(), loaded.engine.options());
     let slot = |id: usize| {
         json!({

@@ -53,15 +53,18 @@ pub async fn detokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, 
     let loaded = app.models.get(name.as_deref()).await?;
     let tokens: Vec<u32> = f.need("tokens")?;
     f.finish("detokenize");
-    let tokenizer = loaded.engine.model().tokenizer();
-    if let Some(id) = tokens.iter().find(|id| tokenizer.piece(**id).is_none()) {
-        let why = format!(
-            "token {id} is not in the vocabulary of {}",
-            tokenizer.n_vocab()
-        );
-        return Err(ApiError::field("tokens", why));
-    }
-    let text = tokenizer.decode(&tokens, true);
+    let tokenizer = loaded.engine.model().tokenizer().clone();
+    let text = blocking(move || {
+        if let Some(id) = tokens.iter().find(|id| tokenizer.piece(**id).is_none()) {
+            let why = format!(
+                "token {id} is not in the vocabulary of {}",
+                tokenizer.n_vocab()
+            );
+            return Err(ApiError::field("tokens", why));
+        }
+        Ok(tokenizer.decode(&tokens, true))
+    });
+    let text = text.await?;
     Ok(Json(json!({"content": text, "prompt": text}))) // llama-server's name and vLLM's
 }
 

@@ -34,7 +34,7 @@ pub async fn embed(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failu
         &asked.loaded,
     )?;
     f.finish("api/embed");
-    let (mut embeddings, tokens) = vectors(&asked, input, truncate, true).await?;
+    let (mut embeddings, tokens) = vectors(&asked, ("input", input), truncate, true).await?;
     if let Some(n) = dimensions.filter(|n| *n < n_embd) {
         embeddings.iter_mut().for_each(|e| shorten(e, n));
     }
@@ -62,14 +62,14 @@ pub async fn legacy(State(app): Shared, body: Bytes) -> Result<Json<Value>, Fail
         &asked.loaded,
     )?;
     f.finish("api/embeddings");
-    let (embeddings, _) = vectors(&asked, input, false, false).await?;
+    let (embeddings, _) = vectors(&asked, ("prompt", input), false, false).await?;
     Ok(Json(json!({"embedding": embeddings.first()})))
 }
 
 /// A vector for each text, and how many tokens they have in all.
 async fn vectors(
     asked: &Asked,
-    input: Vec<Prompt>,
+    (field, input): (&str, Vec<Prompt>),
     truncate: bool,
     normalize: bool,
 ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
@@ -95,7 +95,7 @@ async fn vectors(
         normalize,
     };
     let request = Request::new(Vec::new(), Task::Embed(embed));
-    let mut work = Completion::start(asked.loaded.clone(), prompts, request, 1).await?;
+    let mut work = Completion::start(asked.loaded.clone(), field, prompts, request, 1).await?;
     while let Some((which, event)) = work.next().await? {
         if let (Event::Embedding { values }, Some(slot)) = (event, vectors.get_mut(which)) {
             *slot = values;

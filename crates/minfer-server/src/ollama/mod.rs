@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::ApiError;
 use crate::app::App;
+use crate::shape::Shape;
 
 /// Its paths.
 pub fn routes() -> Router<Arc<App>> {
@@ -46,7 +47,7 @@ impl From<ApiError> for Failure {
 
 impl Failure {
     fn body(&self) -> Value {
-        json!({"error": self.0.message})
+        Shape::Ollama.body(&self.0)
     }
 }
 

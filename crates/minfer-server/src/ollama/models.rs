@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::answer::time;
-use super::request::Asked;
+use super::request::{id, take_name};
 use crate::app::{App, Shared};
 use crate::fields::Fields;
-use crate::prompts::Fim;
+use crate::gaps::Fim;
 
 fn modified(app: &App) -> String {
     time(DateTime::from_unix(
@@ -60,13 +60,13 @@ pub async fn running(State(app): Shared) -> Json<Value> {
     Json(json!({"models": entries.collect::<Vec<_>>()}))
 }
 
-/// All about one.
+/// All about one, as its file says: nothing is loaded for it.
 pub async fn show(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failure> {
     let mut f = Fields::parse(&body)?;
-    let asked = Asked::take(&app, &mut f).await?;
+    let name = take_name(&mut f)?;
     let verbose = f.flag("verbose")?;
     f.finish("api/show");
-    let model = asked.loaded.engine.model();
+    let model = app.models.read(id(&app, &name)).await?;
     let template = model.chat_template().map(|t| t.source().to_owned());
     let license = model.metadata().str("general.license").ok().flatten();
     let info = model.metadata().iter();
@@ -74,10 +74,10 @@ pub async fn show(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failur
     let mut info: Map<String, Value> = info.collect();
     info.insert(
         "general.parameter_count".to_owned(),
-        json!(parameters(model)),
+        json!(parameters(&model)),
     );
     let mut capabilities = vec!["completion"];
-    if Fim::of(model).is_some() {
+    if Fim::of(&model).is_some() {
         capabilities.push("insert");
     }
     Ok(Json(json!({
@@ -86,7 +86,7 @@ pub async fn show(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failur
         "template": template.unwrap_or_default(),
         "license": license.unwrap_or_default(),
         "modified_at": modified(&app),
-        "details": details(model),
+        "details": details(&model),
         "model_info": info,
         "capabilities": capabilities,
     })))

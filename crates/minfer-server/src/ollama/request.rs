@@ -44,23 +44,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// `model` (or `name`, as it was called before) and `keep_alive`. The tag `:latest` may be left out or added.
+    /// `model` and `keep_alive`.
     ///
     /// # Errors
     /// There is no such model, or it can't be loaded.
     pub async fn take(app: &App, f: &mut Fields) -> Result<Asked, ApiError> {
         let since = Instant::now();
-        let older: Option<String> = f.take("name")?;
-        let name = match (f.take("model")?, older) {
-            (Some(name), _) | (None, Some(name)) => name,
-            (None, None) => return Err(ApiError::field("model", "is required")),
-        };
-        let known = app.models.ids().any(|id| id == name);
-        let id = match name.strip_suffix(":latest") {
-            Some(plain) if !known => plain,
-            _ => name.as_str(),
-        };
-        let loaded = app.models.get(Some(id)).await?;
+        let name = take_name(f)?;
+        let loaded = app.models.get(Some(id(app, &name))).await?;
         let once = take_keep_alive(f)?;
         Ok(Asked {
             name,
@@ -69,6 +60,25 @@ impl Asked {
             load: since.elapsed(),
             once,
         })
+    }
+}
+
+/// `model`, or `name`, as it was called before.
+///
+/// # Errors
+/// Neither is there.
+pub fn take_name(f: &mut Fields) -> Result<String, ApiError> {
+    let older: Option<String> = f.take("name")?;
+    let name = f.take("model")?.or(older);
+    name.ok_or_else(|| ApiError::field("model", "is required"))
+}
+
+/// A model's name here: the tag `:latest` may be left out or added.
+pub fn id<'a>(app: &App, name: &'a str) -> &'a str {
+    let known = app.models.ids().any(|id| id == name);
+    match name.strip_suffix(":latest") {
+        Some(plain) if !known => plain,
+        _ => name,
     }
 }
 

@@ -12,8 +12,9 @@ use super::request::{Asked, take_params, take_think};
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, blocking};
 use crate::fields::Fields;
+use crate::gaps::Fim;
 use crate::params::Params;
-use crate::prompts::{self, Fim};
+use crate::prompts;
 use crate::{ApiError, messages, tools};
 
 const NO_IMAGES: &str = "this model reads text only";

@@ -12,16 +12,17 @@ use minfer::sampling::LogProbs;
 use serde_json::{Map, Value, json};
 
 use super::legacy::Lists;
-use super::{Usage, fingerprint, timings};
+use super::{Usage, fingerprint};
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::blocking;
 use crate::completion::Completion;
 use crate::fields::Fields;
+use crate::gaps::Fim;
 use crate::id;
-use crate::pace::Pace;
+use crate::pace::{Pace, timings};
 use crate::params::Params;
-use crate::prompts::{self, Encoded, Fim, Prompt};
+use crate::prompts::{self, Encoded, Prompt};
 use crate::sse::{self, Message, Source};
 
 /// The most likeliest tokens beside each one; OpenAI's number for this endpoint.
@@ -48,7 +49,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
         no_cache: asked.params.no_cache,
         ..Request::new(Vec::new(), Task::Generate(asked.params.generate.clone()))
     };
-    let work = Completion::start(loaded, ids, request, asked.params.n).await?;
+    let work = Completion::start(loaded, "prompt", ids, request, asked.params.n).await?;
     let text = Text::new(work, asked, prompts);
     match stream {
         true => Ok(sse::response(text)),
@@ -153,12 +154,14 @@ impl Text {
     fn new(work: Completion, asked: Asked, prompts: Vec<Encoded>) -> Text {
         let model = work.loaded.engine.model().clone();
         let params = &asked.params;
+        let before = |prompt: &Encoded| match asked.echo {
+            true => prompt.text.chars().count(),
+            false => 0,
+        };
         let many = prompts
             .iter()
-            .flat_map(|p| std::iter::repeat_n(p, params.n));
-        let answers = many.map(|prompt| {
-            let before = prompt.text.chars().count();
-            let at = if asked.echo { before } else { 0 };
+            .flat_map(|p| std::iter::repeat_n(before(p), params.n));
+        let answers = many.map(|at| {
             let lists = params.generate.logprobs;
             Answer {
                 echo: Vec::new(),

@@ -40,7 +40,7 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiE
     let prompts = prompts.await?;
     let mut data = vec![Value::Null; prompts.len()];
     let request = Request::new(Vec::new(), Task::Embed(Embed::default()));
-    let mut work = Completion::start(loaded, prompts, request, 1).await?;
+    let mut work = Completion::start(loaded, "input", prompts, request, 1).await?;
     let mut tokens = 0usize;
     while let Some((index, event)) = work.next().await? {
         match event {

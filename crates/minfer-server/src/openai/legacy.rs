@@ -7,7 +7,7 @@ use minfer::sampling::LogProbs;
 use minfer::tokenizer::{Decoder, Tokenizer};
 use serde_json::{Map, Value, json};
 
-use super::logprobs::finite;
+use crate::logprobs::finite;
 
 /// The lists as they grow.
 pub struct Lists {

@@ -4,7 +4,6 @@ mod chat;
 mod completions;
 mod embeddings;
 mod legacy;
-pub mod logprobs;
 mod models;
 mod others;
 mod responses;
@@ -17,6 +16,8 @@ use minfer::engine::Timings;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::logprobs;
+use crate::pace::timings;
 
 /// Its paths, below `/v1` and without it.
 pub fn routes() -> Router<Arc<App>> {
@@ -88,26 +89,4 @@ impl Usage {
 /// Equal fingerprints and seeds, equal answers.
 pub fn fingerprint() -> String {
     format!("minfer-{}", env!("CARGO_PKG_VERSION"))
-}
-
-/// llama-server's object of times.
-pub fn timings(t: &Timings) -> Value {
-    let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
-    let rate = |n: usize, d: std::time::Duration| match d.is_zero() {
-        true => 0.0,
-        false => n as f64 / d.as_secs_f64(),
-    };
-    let prompt_n = t.prompt_n.saturating_sub(t.cached_n);
-    json!({
-        "cache_n": t.cached_n,
-        "prompt_n": prompt_n,
-        "prompt_ms": ms(t.prompt),
-        "prompt_per_second": rate(prompt_n, t.prompt),
-        "predicted_n": t.predicted_n,
-        "predicted_ms": ms(t.predicted),
-        "predicted_per_second": rate(t.predicted_n, t.predicted),
-        "draft_n": t.drafted_n,
-        "draft_n_accepted": t.accepted_n,
-        "queued_ms": ms(t.queued),
-    })
 }

@@ -215,6 +215,60 @@ fn what_can_t_be_honoured_is_refused_by_name() {
     ok(&server, &fine);
 }
 
+/// The engine is not asked before all of them have been looked at.
+#[test]
+fn a_later_prompt_that_can_t_be_served_costs_nothing() {
+    let mut setup = Setup::of(&["llama"]);
+    setup.engine.n_seqs = 1;
+    let server = setup.start();
+    let long = vec![1; 257];
+    for (path, body, param) in [
+        (
+            "/v1/completions",
+            json!({"prompt": ["a", "b", long]}),
+            "prompt[2]",
+        ),
+        (
+            "/v1/completions",
+            json!({"prompt": [[1], [2], long], "stream": true}),
+            "prompt[2]",
+        ),
+        ("/v1/completions", json!({"prompt": ["a", ""]}), "prompt[1]"),
+        ("/completion", json!({"prompt": [[1], long]}), "prompt[1]"),
+        ("/v1/embeddings", json!({"input": [[1], long]}), "input[1]"),
+    ] {
+        let reply = server.post(path, &body);
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text);
+        assert_eq!(reply.json()["error"]["param"], param, "{}", reply.text);
+    }
+    let words = "a ".repeat(400);
+    let reply = server.post(
+        "/api/embed",
+        &json!({"model": server.id(), "input": ["a", words]}),
+    );
+    assert_eq!(reply.status, 400, "{}", reply.text);
+    assert!(
+        reply.text.contains("input[1]: the prompt has"),
+        "{}",
+        reply.text
+    );
+    let stats = server.handle.loaded()[0].engine.stats();
+    assert_eq!((stats.requests, stats.prompt_tokens), (0, 0));
+}
+
+#[test]
+fn a_list_of_texts_and_ids_is_refused_by_name() {
+    let server = Setup::of(&["llama"]).start();
+    for (path, field) in [("/v1/completions", "prompt"), ("/v1/embeddings", "input")] {
+        let reply = server.post(path, &json!({field: [1, "a"]}));
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text);
+        assert_eq!(reply.json()["error"]["param"], field, "{}", reply.text);
+    }
+    // There it is one prompt, as llama-server has it.
+    let body = json!({"prompt": [97, "b"], "n_predict": 1});
+    assert_eq!(server.post("/completion", &body).json()["prompt"], "ab");
+}
+
 /// The order is that of Qwen2.5-Coder's own description: prefix, suffix, middle.
 #[test]
 fn a_suffix_stands_behind_the_gap() {

@@ -1,11 +1,9 @@
 //! Who may come in, and in which words others are refused.
 
-use std::path::Path;
-
 use minfer_server::{GuardOptions, Server, ServerError, ServerOptions, TlsFiles};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Setup};
+use crate::harness::{Running, Setup, data, localhost};
 use crate::raw::Raw;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -72,6 +70,10 @@ fn a_key_is_asked_for_in_the_words_of_each_surface() {
         assert_eq!(error["code"], "invalid_api_key");
         assert_eq!(error["type"], "authentication_error");
     }
+    let said = models("").1;
+    for way in ["'Authorization: Bearer KEY'", "'x-api-key: KEY'"] {
+        assert!(said.contains(way), "{way} in {said}");
+    }
     let anthropic = ask(&server, "POST /v1/messages", "host: localhost\r\n");
     assert_eq!(anthropic.0, 401);
     let error = body(&anthropic.1);
@@ -125,6 +127,85 @@ fn other_names_than_this_machine_s_are_refused() {
     );
     assert_eq!(absolute.0, 403);
     assert!(absolute.1.contains("--allowed-host"), "{}", absolute.1);
+}
+
+/// Who may be reached by others has to be told its names, unless it asks for a key, which no page has.
+#[test]
+fn other_names_are_refused_on_other_addresses_too() {
+    let health = |keys: &[&str], hosts: &[&str], host: &str| {
+        let mut setup = Setup::of(&["llama"]);
+        setup.server.address = ([0, 0, 0, 0], 0).into();
+        setup.server.guard.keys = texts(keys);
+        setup.server.guard.allowed_hosts = texts(hosts);
+        let server = setup.start();
+        ask(&server, "GET /health", &format!("host: {host}\r\n"))
+    };
+    for (keys, hosts, host, status) in [
+        (&[][..], &[][..], "evil.example", 403),
+        (&[], &[], "192.168.1.7:8080", 200),
+        (&[], &[], "[2001:db8::1]:8080", 200),
+        (&[], &[], "localhost:8080", 200),
+        (&[], &["minfer.test"], "minfer.test", 200),
+        (&[], &["minfer.test"], "evil.example", 403),
+        (&[], &["*"], "evil.example", 200),
+        (&["sk"], &[], "minfer.svc", 200),
+        (&["sk"], &["minfer.test"], "evil.example", 403),
+    ] {
+        let (got, reply) = health(keys, hosts, host);
+        assert_eq!(got, status, "{keys:?} {hosts:?} {host}: {reply}");
+        assert!(status == 200 || reply.contains("--allowed-host"), "{reply}");
+    }
+}
+
+#[test]
+fn http_1_1_without_a_host_is_400() {
+    let server = server(GuardOptions::default());
+    let (status, reply) = ask(&server, "GET /health", "");
+    assert_eq!(status, 400, "{reply}");
+    let said = body(&reply)["error"]["message"].to_string();
+    assert!(said.contains("Host"), "{said}");
+    // HTTP/1.0 knows no such header.
+    let mut old = Raw::connect(&server);
+    old.send("GET /health HTTP/1.0\r\n\r\n");
+    let reply = old.rest();
+    assert!(reply.split(' ').nth(1) == Some("200"), "{reply}");
+}
+
+/// An image of a page elsewhere has no `Origin`.
+#[test]
+fn what_a_page_elsewhere_shows_of_this_server_is_refused() {
+    let options = |origins: &[&str]| GuardOptions {
+        cors_origins: texts(origins),
+        ..GuardOptions::default()
+    };
+    let get = |server: &Running, path: &str, fetch: &str| {
+        let headers = format!("host: localhost\r\n{fetch}");
+        ask(server, &format!("GET {path}"), &headers)
+    };
+    const IMAGE: &str = "sec-fetch-mode: no-cors\r\nsec-fetch-dest: image\r\n";
+    const VISIT: &str = "sec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n";
+    const FRAME: &str = "sec-fetch-mode: navigate\r\nsec-fetch-dest: iframe\r\n";
+    let closed = server(options(&["https://app.example"]));
+    for (path, site, how, status) in [
+        ("/props", "cross-site", IMAGE, 403),
+        ("/props", "same-site", IMAGE, 403),
+        ("/props", "same-origin", IMAGE, 200),
+        ("/props", "none", VISIT, 200),
+        ("/props", "cross-site", VISIT, 403),
+        ("/", "cross-site", VISIT, 200),
+        ("/", "cross-site", FRAME, 403),
+        ("/page/icon.svg", "cross-site", IMAGE, 403),
+    ] {
+        let (got, reply) = get(&closed, path, &format!("sec-fetch-site: {site}\r\n{how}"));
+        assert_eq!(got, status, "{path} {site} {how}: {reply}");
+        assert!(status == 200 || reply.contains("--cors-origin"), "{reply}");
+    }
+    // A script of a page that may says where it comes from.
+    let listed = "sec-fetch-site: cross-site\r\norigin: https://app.example\r\n";
+    assert_eq!(get(&closed, "/props", listed).0, 200);
+    let open = server(options(&["*"]));
+    let image = format!("sec-fetch-site: cross-site\r\n{IMAGE}");
+    assert_eq!(get(&open, "/props", &image).0, 200);
 }
 
 #[test]
@@ -242,6 +323,31 @@ fn llamafile_721_what_is_no_request_is_400() {
     assert_eq!(server.get("/health").status, 200);
 }
 
+/// What the parser itself refuses, also behind a request that was fine.
+#[test]
+fn what_is_no_http_has_a_body_that_says_so() {
+    let server = server(GuardOptions::default());
+    for wrong in [
+        "this is no request\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost localhost\r\n\r\n",
+        "GET / HTTP/1.7\r\nhost: localhost\r\n\r\n",
+    ] {
+        for before in ["", "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
+            let mut raw = Raw::connect(&server);
+            if !before.is_empty() {
+                raw.send(before);
+                raw.until("}");
+            }
+            raw.send(wrong);
+            let reply = raw.rest();
+            assert!(reply.starts_with("HTTP/1.1 400 "), "{wrong}: {reply}");
+            let error = &body(&reply)["error"];
+            assert_eq!(error["type"], "invalid_request_error");
+            assert_eq!(error["message"], "this is no HTTP/1.1 request");
+        }
+    }
+}
+
 /// CVE-2026-21869 and its kind: numbers beyond every range in every numeric field.
 #[test]
 fn cve_2026_21869_numbers_beyond_their_range_do_no_harm() {
@@ -357,20 +463,10 @@ fn llama_cpp_4492_a_hostile_grammar_is_400_and_the_server_lives() {
     assert_eq!(said, "yes", "{}", fine.text);
 }
 
-fn data(file: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(file)
-}
-
-/// The certificate is localhost's own (openssl req -x509 -newkey ec -days 36500 …): no other vouches for it.
 #[test]
 fn https_with_a_certificate_of_its_own() {
     let mut setup = Setup::of(&["llama"]);
-    setup.server.tls = Some(TlsFiles {
-        certificate: data("localhost.pem"),
-        key: data("localhost.key"),
-    });
+    setup.server.tls = Some(localhost());
     let server = setup.start();
     let pem = std::fs::read(data("localhost.pem")).unwrap();
     let root = ureq::tls::Certificate::from_pem(&pem).unwrap();
@@ -401,7 +497,7 @@ fn what_a_server_can_t_be_made_of_is_named() {
     let refused = |change: &dyn Fn(&mut ServerOptions)| {
         let mut options = Setup::of(&["llama"]).server;
         change(&mut options);
-        let loader: minfer_server::Loader = std::sync::Arc::new(|_, _| Err("not asked".into()));
+        let loader = minfer_server::Loader::new(|_, _| Err("not asked".into()));
         let bound = runtime.block_on(Server::bind(options, loader));
         bound
             .err()

@@ -1,10 +1,10 @@
 //! A server in this process, and requests to it.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
 
 use minfer::engine::{Engine, EngineOptions, Model};
-use minfer_server::{Handle, Loader, ModelName, Server, ServerOptions};
+use minfer_server::{Handle, Loader, ModelName, Server, ServerOptions, TlsFiles};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -105,7 +105,7 @@ impl Setup {
     /// Starts it and waits until its first model is loaded.
     pub fn start(self) -> Running {
         let engine = self.engine.clone();
-        let loader: Loader = Arc::new(move |spec, _| {
+        let loader = Loader::new(move |spec, _| {
             let model = Model::open(Path::new(spec)).map_err(|e| e.to_string())?;
             let n_ctx = engine.n_ctx.min(model.hparams().n_ctx_train);
             let options = EngineOptions {
@@ -119,27 +119,46 @@ impl Setup {
 
     /// The same with a loader of the test's own.
     pub fn start_with(self, loader: Loader) -> Running {
+        let (running, ready) = self.begin(loader);
+        ready.recv().expect("a loaded model");
+        running
+    }
+
+    /// The same, without waiting for the first model.
+    pub fn start_early(self, loader: Loader) -> Running {
+        self.begin(loader).0
+    }
+
+    /// A server that listens, and the news that its first model is loaded.
+    fn begin(self, loader: Loader) -> (Running, Receiver<()>) {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell_ready, ready) = channel();
+        let (tell, told) = channel();
         let server = self.server;
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
             runtime.block_on(async {
                 let server = Server::bind(server, loader).await.expect("a port");
-                let address = server.address().expect("an address");
-                let handle = server.handle();
-                let ready = move || drop(tell.send((address, handle)));
+                let mut address = server.address().expect("an address");
+                if address.ip().is_unspecified() {
+                    address.set_ip([127, 0, 0, 1].into());
+                }
+                drop(tell.send((address, server.handle())));
+                let ready = move || {
+                    let _ = tell_ready.send(());
+                };
                 let stop = async { drop(stopped.await) };
                 server.run(ready, stop).await.map_err(|e| e.to_string())
             })
         });
-        let (address, handle) = told.recv().expect("a loaded model");
-        Running {
+        let (address, handle) = told.recv().expect("a port");
+        let running = Running {
             handle,
             url: format!("http://{address}"),
             stop: Some(stop),
             thread: Some(thread),
-        }
+        };
+        (running, ready)
     }
 }
 
@@ -162,6 +181,11 @@ impl Running {
 }
 
 impl Running {
+    /// What its first model is called.
+    pub fn id(&self) -> String {
+        self.handle.loaded()[0].id.clone()
+    }
+
     /// Tells it to end.
     pub fn stop(&mut self) {
         drop(self.stop.take());
@@ -199,5 +223,20 @@ fn reply(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply
         status: response.status().as_u16(),
         headers: headers.collect(),
         text: response.body_mut().read_to_string().expect("a body"),
+    }
+}
+
+/// A file of the tests' own.
+pub fn data(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(file)
+}
+
+/// The certificate is localhost's own (openssl req -x509 -newkey ec -days 36500 …): no other vouches for it.
+pub fn localhost() -> TlsFiles {
+    TlsFiles {
+        certificate: data("localhost.pem"),
+        key: data("localhost.key"),
     }
 }

@@ -1,11 +1,11 @@
 //! How a server lives and ends: limits, clients that leave, slow readers, draining.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use minfer::engine::Stats;
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Setup};
+use crate::harness::{Running, Setup, localhost};
 use crate::models::{Model, endless};
 use crate::raw::{Raw, wait_for};
 
@@ -58,7 +58,11 @@ fn what_is_too_large_has_a_status_of_its_own() {
         "GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n",
         "a".repeat(3000)
     ));
-    assert!(head.rest().starts_with("HTTP/1.1 431 "));
+    let reply = head.rest();
+    assert!(
+        reply.starts_with("HTTP/1.1 431 ") && reply.contains("head is larger than 2000 bytes"),
+        "{reply}"
+    );
     // At the limit is within it.
     let sized = |bytes: usize| {
         let body = json!({"messages": [], "user": "a".repeat(bytes - 25)});
@@ -79,7 +83,11 @@ fn who_stops_in_the_middle_is_let_go() {
     assert_eq!(silent.rest(), "");
     let mut head = Raw::connect(&server);
     head.send("GET /health HTTP/1.1\r\nhost: loc");
-    assert!(head.rest().starts_with("HTTP/1.1 408 "));
+    let reply = head.rest();
+    assert!(
+        reply.starts_with("HTTP/1.1 408 ") && reply.contains("the rest of the request's head"),
+        "{reply}"
+    );
     let mut body = Raw::connect(&server);
     body.send(format!(
         "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{{"
@@ -234,6 +242,38 @@ fn a_full_queue_is_429() {
     wait_for("room", || server.post(CHAT, &body).status == 200);
 }
 
+/// As many as there are places and as may wait come at the same moment.
+#[test]
+fn a_burst_of_queue_and_parallel_requests_loses_none() {
+    let model = endless();
+    let mut setup = talker(&model, 3);
+    setup.engine.queue = 2;
+    let server = setup.start();
+    let mut clients: Vec<Raw> = (0..5).map(|_| Raw::connect(&server)).collect();
+    for client in &mut clients {
+        client.post(CHAT, "", &talk(true, 10_000));
+    }
+    wait_for("three answers and two that wait", || {
+        (stats(&server).running, stats(&server).waiting) == (3, 2)
+    });
+    let body: Value = serde_json::from_str(&talk(false, 1)).unwrap();
+    assert_eq!(server.post(CHAT, &body).status, 429, "and no more");
+}
+
+#[test]
+fn a_request_that_was_cut_off_is_counted() {
+    let model = endless();
+    let server = talker(&model, 1).start();
+    let mut client = Raw::connect(&server);
+    client.post(CHAT, "", &talk(false, 10_000));
+    wait_for("an answer", || stats(&server).running == 1);
+    drop(client);
+    let line = format!("minfer_requests_total{{path=\"{CHAT}\",status=\"499\"}} 1");
+    wait_for("its count", || {
+        server.get("/metrics").text.lines().any(|l| l == line)
+    });
+}
+
 #[test]
 fn a_request_has_so_much_time_and_no_more() {
     let model = endless();
@@ -297,4 +337,69 @@ fn what_does_not_end_in_time_is_cut_off() {
     let said = server.end().unwrap_err();
     assert!(said.starts_with("1 requests were cut off"), "{said}");
     assert!(!running.rest().contains("[DONE]"));
+}
+
+/// Nothing was asked on these connections: nobody waits for them, and none is counted as cut off.
+#[test]
+fn connections_that_say_nothing_do_not_hold_up_the_end() {
+    for tls in [false, true] {
+        let mut setup = Setup::of(&["llama"]);
+        setup.server.limits.drain = Duration::from_secs(120);
+        setup.server.tls = tls.then(localhost);
+        let mut server = setup.start();
+        let mut silent = Raw::connect(&server);
+        let mut begins = Raw::connect(&server);
+        if tls {
+            begins.send([22, 3, 1]); // the first bytes of a handshake
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let started = Instant::now();
+        server.stop();
+        assert_eq!(server.end(), Ok(()));
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(30), "TLS {tls}: {took:?}");
+        assert_eq!(
+            (silent.rest(), begins.rest()),
+            (String::new(), String::new())
+        );
+    }
+}
+
+#[test]
+fn a_server_that_drains_keeps_no_connection_alive_and_few_new_ones() {
+    let model = endless();
+    let mut server = talker(&model, 2).start();
+    let mut running = Raw::connect(&server);
+    running.post(CHAT, "", &talk(true, 10_000));
+    running.until("data: ");
+    // Its head has come when the end begins, its body has not.
+    let mut slow = Raw::connect(&server);
+    let body = talk(false, 1);
+    let (before, after) = body.split_at(10);
+    slow.send(format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{before}",
+        body.len()
+    ));
+    std::thread::sleep(Duration::from_millis(200));
+    server.stop();
+    wait_for("the end's beginning", || {
+        server.get("/health").status == 503
+    });
+    slow.send(after);
+    let reply = slow.rest();
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    assert!(reply.contains("connection: close"), "{reply}");
+    let mut late = Raw::connect(&server);
+    late.send("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let reply = late.rest();
+    assert!(
+        reply.starts_with("HTTP/1.1 503 ") && reply.contains("connection: close"),
+        "{reply}"
+    );
+    // Silent ones take the places there are; who comes then is sent away at once.
+    let silent: Vec<Raw> = (0..64).map(|_| Raw::connect(&server)).collect();
+    let mut many = Raw::connect(&server);
+    assert_eq!(many.rest(), "");
+    drop((silent, running));
+    assert_eq!(server.end(), Ok(()));
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Reply, Setup};
-use crate::models::{IM_END, IM_START, Variant, saying};
+use crate::models::{FIRST_FREE, IM_END, IM_START, Variant, saying};
 
 /// The data of each event; there is no last word.
 fn data(reply: &Reply) -> Vec<Value> {
@@ -225,6 +225,120 @@ fn what_can_t_be_honoured_is_refused_by_name() {
         let reply = server.post("/completion", &body);
         assert_eq!(reply.status, 400, "{body}: {}", reply.text);
         assert_eq!(reply.json()["error"]["param"], key, "{}", reply.text);
+    }
+}
+
+/// The order is that of llama-server's README.
+#[test]
+fn infill_fills_what_stands_between_two_texts() {
+    let names = [
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        "<|repo_name|>",
+        "<|file_sep|>",
+    ];
+    let with = |n: usize| {
+        let tokens = names.into_iter().take(n).enumerate();
+        tokens.fold(Variant::of("llama"), |model, (i, name)| {
+            model.token(FIRST_FREE + i, name, 3)
+        })
+    };
+    let (gaps, files) = (with(3).write(), with(5).write());
+    let extra = json!([{"filename": "a.c", "text": "x"}, {"text": "y"}]);
+    let others =
+        "<|repo_name|>myproject\n<|file_sep|>a.c\nx\n<|file_sep|>tmp\ny\n<|file_sep|>filename\n";
+    for (model, extra, before) in [
+        (&gaps, json!(null), ""),
+        (&gaps, extra.clone(), "a.c\nx\ntmp\ny\n"),
+        (&files, json!([]), ""),
+        (&files, extra, others),
+    ] {
+        let server = Setup::of(&[model.path()]).start();
+        // What stands in the texts is no control token.
+        let body = json!({"input_prefix": "ab<|fim_middle|>", "input_suffix": "cd", "prompt": "e",
+            "input_extra": extra, "n_predict": 1, "temperature": 0});
+        let reply = server.post("/infill", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let reply = reply.json();
+        let want = format!("{before}<|fim_prefix|>ab<|fim_middle|><|fim_suffix|>cd<|fim_middle|>e");
+        assert_eq!(reply["prompt"], want);
+        let count = |text: &str, special: bool| {
+            let body = json!({"content": text, "parse_special": special});
+            server.post("/tokenize", &body).json()["count"]
+                .as_u64()
+                .unwrap()
+        };
+        let spelled = count("<|fim_middle|>", false) - 1;
+        assert!(spelled > 0);
+        assert_eq!(reply["tokens_evaluated"], count(&want, true) + spelled);
+        assert_eq!(reply["tokens_predicted"], 1);
+    }
+    let server = Setup::of(&[gaps.path()]).start();
+    for (body, param) in [
+        (json!({"input_suffix": "a"}), "input_prefix"),
+        (json!({"input_prefix": "a"}), "input_suffix"),
+        (
+            json!({"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "c"}]}),
+            "input_extra[0].text",
+        ),
+        (
+            json!({"input_prefix": "a", "input_suffix": "b", "prompt": ["c", "d"]}),
+            "prompt",
+        ),
+    ] {
+        let reply = server.post("/infill", &body);
+        assert_eq!(reply.status, 400, "{}", reply.text);
+        assert_eq!(reply.json()["error"]["param"], param, "{}", reply.text);
+    }
+    let server = Setup::of(&["llama"]).start();
+    let reply = server.post(
+        "/infill",
+        &json!({"input_prefix": "a", "input_suffix": "b"}),
+    );
+    assert_eq!(reply.status, 400);
+    assert!(
+        reply.text.contains("no tokens for filling gaps"),
+        "{}",
+        reply.text
+    );
+}
+
+#[test]
+fn embedding_has_the_vectors_of_openai_s_endpoint() {
+    let server = Setup::of(&["qwen3"]).start();
+    let theirs = server
+        .post("/v1/embeddings", &json!({"input": ["ab", "c"]}))
+        .json();
+    let numbers = |v: &Value| serde_json::from_value::<Vec<f64>>(v.clone()).expect("numbers");
+    for field in ["content", "input"] {
+        let reply = server.post("/embedding", &json!({field: ["ab", [99]]}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        for i in 0..2 {
+            let entry = &reply.json()[i];
+            assert_eq!(entry["index"], i);
+            let theirs = &theirs["data"][i]["embedding"];
+            assert_eq!(numbers(&entry["embedding"][0]), numbers(theirs));
+        }
+    }
+    let plain = server.post(
+        "/embedding",
+        &json!({"content": "ab", "embd_normalize": -1}),
+    );
+    let vector = numbers(&plain.json()[0]["embedding"][0]);
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert!((length - 1.0).abs() > 0.01, "{length}");
+    for (body, param) in [
+        (json!({}), "content"),
+        (
+            json!({"content": "a", "embd_normalize": 1}),
+            "embd_normalize",
+        ),
+        (json!({"content": ["a", vec![1; 257]]}), "content[1]"),
+    ] {
+        let reply = server.post("/embedding", &body);
+        assert_eq!(reply.status, 400, "{}", reply.text);
+        assert_eq!(reply.json()["error"]["param"], param, "{}", reply.text);
     }
 }
 

@@ -8,6 +8,7 @@ mod golden;
 mod guard;
 mod harness;
 mod life;
+mod limits;
 mod llama;
 mod many;
 #[path = "../../../minfer-cli/tests/cli/models.rs"]

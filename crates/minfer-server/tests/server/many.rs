@@ -31,7 +31,7 @@ impl Loads {
         before: impl Fn(&str, usize) -> Result<(), String> + Send + Sync + 'static,
     ) -> Loader {
         let loads = self.clone();
-        Arc::new(move |spec, room| {
+        Loader::new(move |spec, room| {
             let id = Path::new(spec)
                 .file_stem()
                 .unwrap()
@@ -169,9 +169,9 @@ fn a_model_larger_than_the_memory_is_refused_by_number() {
     let loads = Loads::default();
     let normal = loads.loader(600, |_, _| Ok(()));
     let large = loads.loader(1001, |_, _| Ok(()));
-    let loader: Loader = Arc::new(move |spec, room| match spec.contains("qwen3") {
-        true => large(spec, room),
-        false => normal(spec, room),
+    let loader = Loader::new(move |spec, room| match spec.contains("qwen3") {
+        true => large.load(spec, room),
+        false => normal.load(spec, room),
     });
     let server = setup.start_with(loader);
     let reply = ask(&server, "qwen3");
@@ -219,4 +219,96 @@ fn an_idle_model_is_unloaded_but_never_the_first() {
     assert_eq!(loaded(&server), ["llama"]);
     fine(&server, "qwen3");
     assert_eq!((loads.of("llama"), loads.of("qwen3")), (1, 2));
+}
+
+#[test]
+fn who_only_looks_loads_no_model() {
+    let loads = Loads::default();
+    let server = Setup::of(&["llama", "qwen3"]).start_with(loads.loader(0, |_, _| Ok(())));
+    for path in ["/props", "/slots", "/tokenizer_info"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+        let reply = server.get(&format!("{path}?model=qwen3"));
+        assert_eq!(reply.status, 503, "{path}: {}", reply.text);
+        let said = reply.json()["error"]["message"].to_string();
+        assert!(said.contains("'qwen3' is not loaded"), "{said}");
+        assert_eq!(server.get(&format!("{path}?model=none")).status, 404);
+    }
+    let show = server.post("/api/show", &json!({"model": "qwen3:latest"}));
+    assert_eq!(show.status, 200, "{}", show.text);
+    assert_eq!(show.json()["details"]["family"], "qwen3");
+    let none = server.post("/api/show", &json!({"model": "none"}));
+    assert_eq!(none.status, 404, "{}", none.text);
+    assert_eq!(loads.of("qwen3"), 0);
+    fine(&server, "qwen3");
+    let slots = server.get("/slots?model=qwen3").json();
+    assert_eq!(slots[0]["model"], "qwen3");
+}
+
+/// The second is asked for while the first still loads, and keeps working.
+#[test]
+fn the_first_model_waits_behind_none_that_came_later() {
+    let model = endless();
+    let path = model.path().to_owned();
+    let mut setup = Setup::of(&["llama", &path]);
+    setup.server.residency.max = Some(1);
+    let second = setup.server.models[1].id.clone();
+    let loads = Loads::default();
+    // Whoever connects as soon as the port is there comes before the first model has its room.
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let loader = loads.loader(0, move |id, n| {
+        if (id, n) == ("llama", 0) {
+            let _ = held.lock().unwrap().recv_timeout(Duration::from_secs(60));
+        }
+        Ok(())
+    });
+    let server = setup.start_early(loader);
+    let body = body(&second);
+    std::thread::scope(|s| {
+        let other = s.spawn(|| server.post(CHAT, &body));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!other.is_finished(), "it waits for the first");
+        assert_eq!(loads.of(&second), 0);
+        drop(hold);
+        let reply = other.join().unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    });
+    assert_eq!(loads.of("llama"), 1, "it was loaded, and made room");
+    assert_eq!(server.get("/health").status, 200, "and the server lives");
+}
+
+/// Prometheus takes a counter that falls for a new beginning.
+#[test]
+fn counters_outlive_the_models_they_count() {
+    let loads = Loads::default();
+    let mut setup = Setup::of(&["llama", "qwen3"]);
+    setup.server.residency.max = Some(1);
+    let server = setup.start_with(loads.loader(0, |_, _| Ok(())));
+    let count = |series: &str| {
+        let text = server.get("/metrics").text;
+        let value = text
+            .lines()
+            .find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
+        let value = value.unwrap_or_else(|| panic!("no {series} in\n{text}"));
+        value.parse::<f64>().unwrap()
+    };
+    let finished = |model: &str, n: f64| {
+        let series = format!("minfer_finished_total{{model=\"{model}\"}}");
+        wait_for(&series, || count(&series) == n);
+    };
+    fine(&server, "llama");
+    finished("llama", 1.0);
+    let tokens = "minfer_prompt_tokens_total{model=\"llama\"}";
+    let once = count(tokens);
+    assert!(once > 0.0);
+    fine(&server, "qwen3");
+    assert_eq!(loaded(&server), ["qwen3"]);
+    assert_eq!(count(tokens), once);
+    finished("llama", 1.0);
+    fine(&server, "llama");
+    finished("llama", 2.0);
+    assert_eq!(count(tokens), 2.0 * once);
+    finished("qwen3", 1.0);
+    let times = "minfer_time_to_first_token_seconds_count{model=\"qwen3\"}";
+    assert_eq!(count(times), 1.0);
 }

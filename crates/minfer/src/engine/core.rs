@@ -200,6 +200,12 @@ impl Core {
         std::mem::take(&mut self.settled)
     }
 
+    /// Places for sequences that nobody has: who lost its pages keeps its place.
+    pub fn free_places(&self) -> usize {
+        let begun = self.waiting.iter().filter(|s| s.begun).count();
+        self.n_seqs.saturating_sub(self.running.len() + begun)
+    }
+
     /// A sequence leaves the waiting ones: if it was never admitted, the queue has one fewer.
     pub(super) fn settle(&mut self, seq: &mut Sequence) {
         if !std::mem::replace(&mut seq.begun, true) {

@@ -80,7 +80,7 @@ impl Engine {
         }
         let page_bytes =
             [LayerKind::Full, LayerKind::Windowed].map(|k| core.scheduler.kv_page_bytes(k));
-        let queue = Arc::new(Queue::new(options.queue));
+        let queue = Arc::new(Queue::new(options.queue, options.n_seqs));
         let thread = std::thread::Builder::new()
             .name("minfer-engine".into())
             .spawn({
@@ -235,7 +235,11 @@ impl Engine {
         Ok(constraints.compile(spec)?)
     }
 
-    fn check(&self, request: &Request) -> Result<(), Error> {
+    /// Whether a request can be served at all: what can be said before its constraint is compiled.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`], but for the constraint and the queue.
+    pub fn check(&self, request: &Request) -> Result<(), Error> {
         if let Task::Measure(m) = &request.task {
             return Ok(self.check_measure(m)?);
         }
@@ -351,6 +355,7 @@ fn serve(mut core: Core, queue: &Queue<Job>) {
                 Job::Measure(measure, events) => core.accept_measure(*measure, events),
             }
         }
-        queue.settled(core.turn());
+        let settled = core.turn();
+        queue.settled(settled, core.free_places());
     }
 }

@@ -9,7 +9,7 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 pub enum Refused {
     /// So many wait already.
     Full {
-        /// Jobs that wait.
+        /// Jobs that wait, beside those for whom a place is free.
         waiting: usize,
     },
     /// Nobody takes anything out any more.
@@ -17,7 +17,8 @@ pub enum Refused {
 }
 
 /// Jobs on their way to one taker. A job counts as waiting from [`Queue::push`] until the taker says by
-/// [`Queue::settled`] that it has begun or is gone: so the bound holds although the taker sees all of them.
+/// [`Queue::settled`] that it has begun or is gone: so the bound holds although the taker sees all of them. The taker's
+/// free places come on top: who comes at the same time as others waits no longer than they do.
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -28,6 +29,8 @@ struct State<T> {
     jobs: VecDeque<T>,
     /// Jobs in `jobs`, and those taken out but not settled.
     waiting: usize,
+    /// Places that the taker had free when it last said so; jobs that have taken one since still count as waiting.
+    free: usize,
     /// Pushers may come.
     open: bool,
     /// The taker is there.
@@ -35,12 +38,13 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    /// For at most `capacity` waiting jobs.
-    pub fn new(capacity: usize) -> Queue<T> {
+    /// For at most `capacity` waiting jobs, and as many more as the taker has free places, `free` at first.
+    pub fn new(capacity: usize, free: usize) -> Queue<T> {
         Queue {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
                 waiting: 0,
+                free,
                 open: true,
                 taker: true,
             }),
@@ -60,8 +64,8 @@ impl<T> Queue<T> {
         if !state.open || !state.taker {
             return Err(Refused::Closed);
         }
-        if state.waiting + jobs.len() > self.capacity {
-            let waiting = state.waiting;
+        if state.waiting + jobs.len() > self.capacity + state.free {
+            let waiting = state.waiting.saturating_sub(state.free);
             return Err(Refused::Full { waiting });
         }
         state.waiting += jobs.len();
@@ -82,10 +86,11 @@ impl<T> Queue<T> {
         !into.is_empty() || state.open
     }
 
-    /// So many jobs that were taken out wait no longer.
-    pub fn settled(&self, n: usize) {
+    /// So many jobs that were taken out wait no longer, and so many places are free now.
+    pub fn settled(&self, n: usize, free: usize) {
         let mut state = self.lock();
         state.waiting = state.waiting.saturating_sub(n);
+        state.free = free;
     }
 
     /// Jobs that wait.

@@ -1,4 +1,4 @@
-//! Log-probabilities in OpenAI's shapes.
+//! Log-probabilities in OpenAI's shape, which llama-server has, too.
 
 use minfer::sampling::LogProbs;
 use minfer::tokenizer::Tokenizer;
