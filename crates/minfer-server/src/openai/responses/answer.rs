@@ -7,10 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::Echo;
 use crate::chat::{Conversation, Piece, Token};
-use crate::openai::logprobs;
 use crate::speech::Said;
 use crate::sse::{Message, Source};
-use crate::{ApiError, id};
+use crate::{ApiError, id, logprobs};
 
 /// Kinds of items.
 #[derive(Clone, Debug, PartialEq, Eq)]
