@@ -58,14 +58,14 @@ export class Chat {
     Object.assign(this, { context, page, url });
     this.requests = []; // addresses
     this.bodies = []; // of questions to the model
-    this.keys = []; // authorization headers
+    this.keys = []; // authorization headers of what the page asks the API; the browser itself fetches the icon again, without
     this.complaints = []; // of the browser: scripts that fail, rules of the page's policy that are broken
     /** Changes a question's body on its way: what the page sends is seen before. */
     this.change = null;
     page.setDefaultTimeout(WAIT);
     page.on("request", (r) => {
       this.requests.push(r.url());
-      this.keys.push(r.headers().authorization);
+      if (new URL(r.url()).pathname.startsWith("/v1/")) this.keys.push(r.headers().authorization);
     });
     page.on("pageerror", (e) => this.complaints.push(e.message));
     page.on("console", (m) => {
