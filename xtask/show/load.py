@@ -4,8 +4,9 @@ packages: locust==2.47.0
 models: real
 peer: llama-server
 
-Both serve Qwen2.5-Coder-0.5B on two threads with 16 slots, one after the other, twice (A B A B). Locust's users ask for streamed
-chat answers: one system prompt for all, questions of mixed length, 64 tokens each, greedy. llama.cpp's server is the one that
+Both serve Qwen2.5-Coder-0.5B on two threads with 16 slots, one after the other. Locust's users ask for streamed
+chat answers: one system prompt for all, questions of mixed length, 64 tokens each, greedy; three requests a client, so that two
+slow cores end in half an hour: a p99 over so few is their largest. llama.cpp's server is the one that
 `cargo xtask peers` builds; `LLAMA_SERVER` names another. The generator runs on the same machine and takes its share from both.
 """
 
@@ -13,6 +14,7 @@ import gevent.monkey
 
 gevent.monkey.patch_all()
 
+import atexit  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import random  # noqa: E402
@@ -31,9 +33,9 @@ CACHE = Path(os.environ["MINFER_CACHE"])
 MODEL = CACHE / "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf"
 LLAMA = os.environ["LLAMA_SERVER"]
 PORT = 18_080
-# Clients at once, and requests in all.
-LOADS = {1: 6, 4: 24, 16: 64}
-ROUNDS = 2
+# Clients at once, and requests in all: three a client.
+LOADS = {1: 3, 4: 12, 16: 48}
+ROUNDS = 1
 ANSWER = 64
 SYSTEM = "You are a careful assistant for programmers. " + " ".join(
     f"Rule {i}: say what you know about topic {i}, say what you do not know, and be brief." for i in range(16))
@@ -54,19 +56,33 @@ class Client(HttpUser):
     wait_time = constant(0)
     left = []
     done = []
+    # What went wrong; a single failure ends the run.
+    lost = []
 
     @task
     def ask(self):
         if not self.left:
             gevent.sleep(0.05)
             return
+        # Locust would log an exception and go on, and the run would wait for that answer for ever.
+        try:
+            self.done.append(self.answer(question(self.left.pop())))
+        except Exception as e:
+            self.lost.append(f"{type(e).__name__}: {e}")
+
+    def answer(self, text):
+        """Seconds to the first token, tokens of the prompt and of the answer."""
         body = {
-            "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question(self.left.pop())}],
+            "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}],
             "max_tokens": ANSWER, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
             "ignore_eos": True,
         }
         start, first, usage = time.perf_counter(), None, None
-        with self.client.post("/v1/chat/completions", json=body, stream=True, catch_response=True) as response:
+        # A connection a request: llama-server closes kept ones at times just when the next request is written.
+        with self.client.post("/v1/chat/completions", json=body, headers={"Connection": "close"}, stream=True,
+                              catch_response=True) as response:
+            if response.status_code != 200:
+                raise RuntimeError(f"HTTP {response.status_code}: {response.error or response.text[:300]}")
             for line in response.iter_lines(chunk_size=None):
                 if not line.startswith(b"data: {"):
                     continue
@@ -74,10 +90,10 @@ class Client(HttpUser):
                 usage = event.get("usage") or usage
                 if first is None and event["choices"] and event["choices"][0]["delta"].get("content"):
                     first = time.perf_counter() - start
-            if response.status_code != 200 or usage is None:
-                sys.exit(f"HTTP {response.status_code}: {response.text[:300]}")
+            if first is None or usage is None:
+                raise RuntimeError("an answer without text or usage")
             response.success()
-        self.done.append((first, usage["prompt_tokens"], usage["completion_tokens"]))
+        return first, usage["prompt_tokens"], usage["completion_tokens"]
 
 
 def load(n, seed):
@@ -90,6 +106,8 @@ def load(n, seed):
     start = time.perf_counter()
     runner.start(n, spawn_rate=1000)
     while len(Client.done) < LOADS[n]:
+        if Client.lost:
+            sys.exit(f"a request failed: {Client.lost[0]}")
         gevent.sleep(0.01)
     took = time.perf_counter() - start
     runner.quit()
@@ -125,12 +143,13 @@ def main():
         "llama-server": [LLAMA, "-m", str(MODEL), "--port", str(PORT), "-t", "2", "-np", "16", "-c", str(16 * 2048), "--no-webui"],
     }
     found = {}
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         for side, command in sides.items():
             process = serve(command)
+            atexit.register(process.kill)
             for n in LOADS:
                 # The same requests for both sides, and others in every round.
-                rate, firsts = load(n, seed=1000 * n)
+                rate, firsts = load(n, seed=1000 * n + 100 * turn)
                 found.setdefault((side, n), []).append((rate, firsts))
                 print(f"{side:13} {n:3} clients  {rate:8.1f} tokens/s  first token: median {statistics.median(firsts):6.3f} s  "
                       f"p99 {percentile(firsts, 0.99):6.3f} s", flush=True)
