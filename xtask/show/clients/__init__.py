@@ -91,7 +91,7 @@ def why(e):
     frames = [f for f in traceback.extract_tb(e.__traceback__) if "show/clients" in f.filename.replace("\\", "/")]
     where = f" [{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}]" if frames else ""
     text = str(e) or (frames[-1].line if frames else "")
-    return f"{type(e).__name__}: {text}{where}"
+    return f"{type(e).__name__}{where}: {text}"
 
 
 def short(text, most=300):

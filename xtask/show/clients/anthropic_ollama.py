@@ -5,6 +5,7 @@ import json
 from pydantic import BaseModel
 
 from . import QWEN, SMOL, raises
+from .openai_chat import AND_NOW
 
 TOOL = {"name": "get_weather", "description": "The weather of a city now.",
         "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
@@ -66,7 +67,7 @@ def anthropic_checks(url, _):
         none = client.messages.create(**ask, tool_choice={"type": "none"})
         assert all(b.type == "text" for b in none.content), none
         after = [*ask["messages"], {"role": "assistant", "content": [block.model_dump()]}, {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": block.id, "content": [{"type": "text", "text": "17 degrees, sunny"}]}]}]
+            {"type": "tool_result", "tool_use_id": block.id, "content": [{"type": "text", "text": "17 degrees, sunny"}]}, {"type": "text", "text": AND_NOW["content"]}]}]
         got = client.messages.create(**{**ask, "messages": after})
         assert "17" in got.content[0].text, got
 
@@ -148,7 +149,7 @@ def ollama_checks(url, _):
         assert got.tool_calls[0].function.arguments == {"city": "Paris"}, got
         calls = [c for p in client.chat(**ask, stream=True) for c in p.message.tool_calls or []]
         assert [c.function.arguments for c in calls] == [{"city": "Paris"}], calls
-        after = [*ask["messages"], got, {"role": "tool", "tool_name": "get_weather", "content": "17 degrees"}]
+        after = [*ask["messages"], got, {"role": "tool", "tool_name": "get_weather", "content": "17 degrees"}, AND_NOW]
         assert "17" in client.chat(**{**ask, "messages": after}).message.content
 
     def models():

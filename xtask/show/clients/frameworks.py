@@ -25,6 +25,12 @@ class Household(BaseModel):
     pets: List[Pet] = Field(max_length=2)
 
 
+class Report(BaseModel):
+    """The answer, once the temperature is known."""
+    city: str
+    degrees: int
+
+
 SAYS = "Anna is 31 years old."
 
 
@@ -115,7 +121,8 @@ def instructor_checks(url, _):
         for mode in modes:
             got = instructor.from_openai(client, mode=mode).chat.completions.create(
                 response_model=Person, messages=[{"role": "user", "content": SAYS}], **base)
-            assert got == Person(name="Anna", age=31), (mode, got)
+            # In some modes it is of a type made from Person.
+            assert isinstance(got, Person) and (got.name, got.age) == ("Anna", 31), (mode, got)
 
     def nested():
         """a nested type with $defs, enums and a bounded list"""
@@ -154,6 +161,7 @@ def pydantic_ai_checks(url, _):
     from pydantic_ai.exceptions import ModelHTTPError
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.usage import UsageLimits
 
     provider = OpenAIProvider(base_url=f"{url}/v1", api_key="none")
     settings = {"temperature": 0.0, "max_tokens": 80}
@@ -180,9 +188,11 @@ def pydantic_ai_checks(url, _):
             assert got == Person(name="Anna", age=31), (kind, got)
 
     def tools():
-        """a tool is called with arguments of its schema, and its result gets into the answer"""
-        agent = Agent(model, model_settings=settings, instructions="Use the tool to answer.")
+        """a tool is called with arguments of its schema, and its result gets into the answer, streamed, too"""
         asked = []
+        # With a type as output each step must be a call: a small model left to itself calls again and again.
+        agent = Agent(model, output_type=ToolOutput(Report, name="report"), model_settings=settings,
+                      instructions="First get the temperature, then report it.")
 
         @agent.tool_plain
         def get_temperature(city: str) -> str:
@@ -190,13 +200,14 @@ def pydantic_ai_checks(url, _):
             asked.append(city)
             return "17 degrees"
 
-        got = agent.run_sync("What is the temperature in Paris?")
-        assert asked == ["Paris"] and "17" in got.output, (asked, got.output)
+        got = agent.run_sync("What is the temperature in Paris?", usage_limits=UsageLimits(request_limit=4)).output
+        assert asked == ["Paris"] and got == Report(city="Paris", degrees=17), (asked, got)
 
         async def streamed():
-            async with agent.run_stream("What is the temperature in Rome?") as got:
+            async with agent.run_stream("What is the temperature in Rome?", usage_limits=UsageLimits(request_limit=4)) as got:
                 return await got.get_output()
-        assert "17" in asyncio.run(streamed()) and asked[-1] == "Rome", asked
+        got = asyncio.run(streamed())
+        assert asked[1:] == ["Rome"] and got == Report(city="Rome", degrees=17), (asked, got)
 
     def errors():
         """an unknown model and a wrong setting are ModelHTTPErrors with status and body"""

@@ -5,7 +5,7 @@ import math
 import openai
 
 from . import QWEN, SMOL, raises
-from .openai_chat import City
+from .openai_chat import AND_NOW, City
 
 TEXT = "The river runs from the mountains to the sea, and"
 TOOL = {"type": "function", "name": "get_weather", "description": "The weather of a city now.", "strict": True,
@@ -162,7 +162,7 @@ def responses(url, _):
         deltas = "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta")
         assert deltas == call.arguments, deltas
         got = api.create(**{**base, "tools": [TOOL]}, input=[question, call.model_dump(exclude_none=True),
-                         {"type": "function_call_output", "call_id": call.call_id, "output": "17 degrees"}])
+                         {"type": "function_call_output", "call_id": call.call_id, "output": "17 degrees"}, AND_NOW])
         assert "17" in got.output_text, got
 
     def errors():
