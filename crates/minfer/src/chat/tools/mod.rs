@@ -100,7 +100,8 @@ pub enum ToolError {
 /// How a model writes its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolFormat {
-    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen 2.5 and 3, Granite 4.
+    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen 2.5 and 3, Granite 4. Small ones, Qwen2.5-Coder before all, leave the
+    /// tags out or write a fence instead: so also as [`ToolFormat::Json`], where it begins the answer.
     Hermes,
     /// `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`: Qwen3-Coder, Qwen 3.5, Nemotron 3, Seed-OSS; also
     /// `<function=NAME>{…}</function>`, Llama 3.1's custom tools.
@@ -224,7 +225,7 @@ impl ToolFormat {
     fn bare(self) -> bool {
         matches!(
             self,
-            ToolFormat::Llama3 | ToolFormat::Python | ToolFormat::Json
+            ToolFormat::Hermes | ToolFormat::Llama3 | ToolFormat::Python | ToolFormat::Json
         )
     }
 }

@@ -227,8 +227,9 @@ impl ToolParser {
     fn run(&mut self) {
         while let Some(c) = self.todo.pop() {
             match &mut self.state {
-                State::Text { start, .. } => {
-                    let start = *start;
+                State::Text { start, after } => {
+                    // After Hermes' tags only tags begin a call.
+                    let start = *start && !(*after && self.format == ToolFormat::Hermes);
                     self.text(c, start);
                 }
                 State::Inside { mark, calls, close } => {
@@ -299,7 +300,7 @@ impl ToolParser {
         if self.raw.len().saturating_sub(mark) > AGAIN {
             return self.give_up(mark);
         }
-        match self.next(text, calls) {
+        match self.next(text, calls, close) {
             Next::Call(call) => self.call(call, mark, close),
             Next::Wait => {}
             Next::Nothing if calls && !close.is_empty() && text == close => {
@@ -326,15 +327,17 @@ impl ToolParser {
         }
     }
 
-    /// What `text`, without what may stand before a call, begins.
-    fn next(&self, text: &str, calls: bool) -> Next {
+    /// What `text`, without what may stand before a call, begins. `close` ends what the call stands in.
+    fn next(&self, text: &str, calls: bool, close: &str) -> Next {
         let open = |mark: &str, call: Call| match mark {
             _ if mark == text => Next::Call(call),
             _ if mark.starts_with(text) => Next::Wait,
             _ => Next::Nothing,
         };
         let named = text.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-        let object = || Call::Object(Object::opened(self.format.bare()));
+        // Within Hermes' own tags, what has a name is a call.
+        let tagged = self.format == ToolFormat::Hermes && close.starts_with('<');
+        let object = || Call::Object(Object::opened(self.format.bare() && !tagged));
         match self.format {
             _ if text.is_empty() => Next::Wait,
             ToolFormat::QwenCoder => open("<function=", Call::Tags(Tags::named())),

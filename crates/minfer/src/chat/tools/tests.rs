@@ -138,6 +138,26 @@ fn hermes() {
     reads(Hermes, cut, &[call("get_weather", PARIS)]);
 }
 
+/// Qwen2.5-Coder-0.5B's own answers to an offer of tools in its template.
+#[test]
+fn hermes_without_its_tags() {
+    let bare = r#"{"name": "get_weather", "arguments": {"city": "Paris"}}"#;
+    reads(Hermes, bare, &[call("get_weather", PARIS)]);
+    let fenced =
+        "```json\n{\n  \"name\": \"get_weather\",\n  \"arguments\": {\"city\": \"Paris\"}\n}\n```";
+    reads(Hermes, fenced, &[call("get_weather", PARIS)]);
+    let two = [call("get_weather", PARIS), call("get_weather", PARIS)];
+    reads(Hermes, &format!("{bare}\n{bare}"), &two);
+    for other in [
+        r#"{"name": "Ada", "age": 36}"#,
+        r#"{"name": "now"}"#,
+        &format!("Say {bare} to me."),
+        "```json\n{}\n```",
+    ] {
+        reads(Hermes, other, &[text(other)]);
+    }
+}
+
 #[test]
 fn qwen_coder() {
     // Qwen3-Coder's template.
