@@ -192,7 +192,15 @@ impl Talk {
             ..Message::default()
         };
         if is_error {
-            message.extra.insert("is_error".to_owned(), json!(true));
+            // Templates know no failed results: the model is told in words.
+            const ERROR: &str = "Error: ";
+            match &mut message.content {
+                Some(Content::Text(text)) => text.insert_str(0, ERROR),
+                Some(Content::Parts(parts)) => {
+                    parts.insert(0, json!({"type": "text", "text": ERROR}));
+                }
+                None => {}
+            }
         }
         self.messages.push(message);
         Ok(())

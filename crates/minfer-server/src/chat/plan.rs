@@ -2,7 +2,7 @@
 
 use minfer::chat::tools::{ToolFormat, ToolRules, json_after_reasoning};
 use minfer::chat::{Message, ReasoningTags, RenderRequest, Rendered};
-use minfer::engine::Model;
+use minfer::engine::{Model, Request, Task};
 use minfer::sampling::ConstraintSpec;
 use minfer::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,10 @@ use crate::ApiError;
 use crate::models::Loaded;
 use crate::params::Params;
 use crate::speech::Reading;
-use crate::tools::Offer;
+use crate::tools::{Choice, Offer};
+
+/// The most bytes of the schemas that one answer's calls are held to: more no grammar may have.
+const MAX_SCHEMAS: usize = 1 << 18;
 
 /// What the engine gets, and how its answers are read.
 pub struct Plan {
@@ -65,7 +68,8 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
     let rendered = render(model, chat.messages, chat.template_kwargs, tools.as_ref())?;
     let prompt = model.encode_rendered(&rendered);
     let template = model.chat_template()?;
-    let tags = template.reasoning_tags().filter(|_| chat.split_reasoning);
+    let known = template.reasoning_tags();
+    let tags = known.filter(|_| chat.split_reasoning);
     let text = rendered.text.as_str();
     let mut params = chat.params;
     let grammar = Grammar {
@@ -77,18 +81,26 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
             .map(|t| (t, t.opened_by(text))),
         shown: shown(
             model.tokenizer(),
-            tags,
+            known,
             tools.as_ref().map(|_| template.tool_format()),
         ),
     };
     let own = params.generate.constraint.take();
+    // Before grammars are compiled, which takes its time.
+    let plain = Task::Generate(params.generate.clone());
+    let request = Request::new(prompt.clone(), plain);
+    loaded.engine.check(&request)?;
     // A grammar of the client's own is about the whole answer, reasoning or not.
     let whole = matches!(
         &own,
         Some(ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_))
     );
     params.generate.constraint = match &tools {
-        Some(offer) => grammar.of_tools(loaded, offer, own, &params)?,
+        Some(offer) => {
+            let grammar = grammar.of_tools(loaded, offer, own, &params)?;
+            params.constraint_field = Some("tools");
+            grammar
+        }
         None => grammar.of_answer(loaded, own, &params)?,
     };
     let reading = Reading {
@@ -137,12 +149,9 @@ impl Grammar<'_> {
     }
 
     fn marked(&self, lark: String) -> ConstraintSpec {
-        match self.shown.as_slice() {
-            [] => ConstraintSpec::Lark(lark),
-            tokens => ConstraintSpec::Marked {
-                lark,
-                tokens: tokens.to_vec(),
-            },
+        ConstraintSpec::Marked {
+            lark,
+            tokens: self.shown.clone(),
         }
     }
 
@@ -199,10 +208,22 @@ impl Grammar<'_> {
 
     /// Schemas that calls are held to must be such as can be held to: one by one, so that the error can name it.
     fn check_tools(&self, loaded: &Loaded, offer: &Offer) -> Result<(), ApiError> {
+        let mut room = MAX_SCHEMAS;
         for (tool, field) in offer.tools.iter().zip(&offer.fields) {
-            let held = tool.strict || offer.choice != crate::tools::Choice::Auto;
+            let held = match &offer.choice {
+                Choice::Auto => tool.strict,
+                Choice::Required => true,
+                Choice::Named(name) => *name == tool.name,
+            };
             if held && tool.parameters.is_object() {
-                let spec = ConstraintSpec::JsonSchema(tool.parameters.to_string());
+                let text = tool.parameters.to_string();
+                room = room.checked_sub(text.len()).ok_or_else(|| {
+                    let why = format!(
+                        "the schemas that calls are held to have more than {MAX_SCHEMAS} bytes"
+                    );
+                    ApiError::field("tools", why)
+                })?;
+                let spec = ConstraintSpec::JsonSchema(text);
                 let checked = loaded.engine.check_constraint(&spec);
                 checked.map_err(|e| ApiError::field(field, e))?;
             }

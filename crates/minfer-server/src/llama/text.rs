@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::app::Shared;
 use crate::chat::blocking;
 use crate::fields::Fields;
-use crate::{ApiError, messages};
+use crate::{ApiError, messages, tools};
 
 /// Token ids of a text, with what they stand for if that is asked for.
 pub async fn tokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiError> {
@@ -75,10 +75,10 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let loaded = app.models.get(name.as_deref()).await?;
     let messages = messages::parse(f.value("messages"))?;
     let extra: Map<String, Value> = f.take("chat_template_kwargs")?.unwrap_or_default();
-    let tools: Option<Vec<Value>> = f.take("tools")?;
+    let offer = tools::take(&mut f)?;
     let request = RenderRequest {
         extra,
-        tools: tools.filter(|t| !t.is_empty()).map(Value::Array),
+        tools: offer.map(|o| o.shown),
         add_generation_prompt: f.take("add_generation_prompt")?.unwrap_or(true),
         ..RenderRequest::new(messages)
     };

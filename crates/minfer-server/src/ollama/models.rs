@@ -76,7 +76,12 @@ pub async fn show(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failur
         "general.parameter_count".to_owned(),
         json!(parameters(&model)),
     );
-    let mut capabilities = vec!["completion"];
+    // Tools that a template does not show are told in words.
+    let mut capabilities = vec!["completion", "tools"];
+    let tags = model.chat_template().map(|t| t.reasoning_tags());
+    if tags.is_ok_and(|tags| tags.is_some()) {
+        capabilities.push("thinking");
+    }
     if Fim::of(&model).is_some() {
         capabilities.push("insert");
     }

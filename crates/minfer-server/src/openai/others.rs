@@ -7,7 +7,7 @@ use crate::ApiError;
 use crate::fields::Fields;
 
 /// What is refused, unless it has a value that asks for nothing; and the way out.
-fn refused() -> [(&'static str, Value, &'static str); 24] {
+fn refused() -> [(&'static str, Value, &'static str); 29] {
     const SCHEMA: &str = "is another server's name: use response_format or grammar";
     const SERVICE: &str = "needs a service that this server has not";
     const TEMPLATE: &str =
@@ -46,6 +46,23 @@ fn refused() -> [(&'static str, Value, &'static str); 24] {
         ("add_generation_prompt", json!(true), GIVEN),
         ("min_tokens", json!(0), PENALTY),
         ("stop_token_ids", json!([]), "is not supported: use stop"),
+        ("bad_words", json!([]), PENALTY),
+        ("allowed_token_ids", json!([]), PENALTY),
+        (
+            "truncate_prompt_tokens",
+            json!(-1),
+            "a prompt is never cut: shorten the messages",
+        ),
+        (
+            "prompt_logprobs",
+            Value::Null,
+            "is not supported here: use echo and logprobs of /v1/completions",
+        ),
+        (
+            "include_stop_str_in_output",
+            json!(false),
+            "is not supported",
+        ),
         ("use_beam_search", json!(false), "is not supported: use n"),
         (
             "length_penalty",

@@ -1,8 +1,10 @@
 //! Faults that users of other servers reported, each under its report's number (ggml-org/llama.cpp where nothing else is said).
 
+use minfer::gguf::Value as Gguf;
 use serde_json::{Value, json};
 
 use crate::harness::{Running, Setup, with};
+use crate::models::Variant;
 
 fn server() -> Running {
     Setup::of(&["llama"]).start()
@@ -122,7 +124,11 @@ fn llama_cpp_11346_completions_have_log_probabilities() {
 /// Never 200 with free text.
 #[test]
 fn llama_cpp_19051_a_schema_with_an_invalid_pattern_is_400() {
-    let server = server();
+    let model = Variant::of("llama").set("llama.context_length", Gguf::U32(2048));
+    let model = model.write();
+    let mut setup = Setup::of(&[model.path()]);
+    setup.engine.n_ctx = 2048;
+    let server = setup.start();
     let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}, "required": ["a"]});
     let format = json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": schema}});
     let tool = json!([{"type": "function", "function": {"name": "f", "strict": true, "parameters": schema}}]);

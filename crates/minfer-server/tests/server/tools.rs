@@ -41,11 +41,14 @@ fn calling() -> Model {
     ];
     saying(&pieces)
         .text("tokenizer.chat_template", HERMES)
+        .set("llama.context_length", Gguf::U32(1024))
         .write()
 }
 
 fn start(model: &Model) -> (Running, Value) {
-    let server = Setup::of(&[model.path()]).start();
+    let mut setup = Setup::of(&[model.path()]);
+    setup.engine.n_ctx = 1024;
+    let server = setup.start();
     let name = server.get("/v1/models").json()["data"][0]["id"].clone();
     let ask =
         json!({"model": name, "temperature": 0, "messages": [{"role": "user", "content": "Hi"}]});
@@ -329,6 +332,51 @@ fn tools_that_can_t_be_held_to_are_refused_by_field() {
         assert_eq!(error["param"], param, "{}", reply.text);
         assert!(error["message"].as_str().unwrap().contains(says), "{error}");
     }
+}
+
+/// A schema that can't be held is no matter where another tool is to be called.
+#[test]
+fn only_the_tool_that_is_to_be_called_is_held() {
+    let (server, ask) = start(&calling());
+    let loose = json!({"type": "function", "function": {"name": "loose", "parameters": {"type": "object", "not": {}}}});
+    let both = json!([{"type": "function", "function": weather()}, loose]);
+    let choice = |name: &str| json!({"type": "function", "function": {"name": name}});
+    for (name, status) in [("weather", 200), ("loose", 400)] {
+        let more = [
+            ("tools", both.clone()),
+            ("tool_choice", choice(name)),
+            ("max_tokens", json!(1)),
+        ];
+        let reply = server.post("/v1/chat/completions", &with(ask.clone(), &more));
+        assert_eq!(reply.status, status, "{name}: {}", reply.text);
+    }
+}
+
+/// A call that goes wrong after its first pieces were told is no completed one.
+#[test]
+fn responses_don_t_complete_a_call_that_went_wrong() {
+    let call = br#"<tool_call>{"name": "weather", "arguments": "#;
+    let model = saying(&[call, br#"{"city": "#, b"nowhere}}"]);
+    let model = model.text("tokenizer.chat_template", HERMES).write();
+    let (server, ask) = start(&model);
+    let mut tool = weather();
+    tool["type"] = json!("function");
+    let more = [
+        ("tools", json!([tool])),
+        ("input", json!("Hi")),
+        ("stream", json!(true)),
+    ];
+    let events = named_events(&server.post("/v1/responses", &with(ask, &more)));
+    assert!(
+        !events
+            .iter()
+            .any(|e| e.0 == "response.function_call_arguments.done")
+    );
+    let items = events.iter().filter(|e| e.0 == "response.output_item.done");
+    let call = items
+        .map(|e| &e.1["item"])
+        .find(|i| i["type"] == "function_call");
+    assert_eq!(call.expect("a call")["status"], "incomplete");
 }
 
 /// A model that reasons, and then answers.

@@ -476,6 +476,20 @@ fn tools_are_described_by_the_user_where_the_template_has_no_system() {
     );
 }
 
+/// A system's message that the template drops is no place for tools.
+#[test]
+fn tools_are_described_where_they_are_seen() {
+    let t = template(
+        "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% endif %}{% endfor %}",
+    );
+    let talk = vec![
+        Message::new("system", "Be brief."),
+        Message::new("user", "1+1?"),
+    ];
+    let text = t.render(&t.taught(offered(talk))).unwrap().text;
+    assert!(text.contains("\"name\":\"add\""), "{text}");
+}
+
 /// A template that shows tools and calls gets them as they are.
 #[test]
 fn a_template_that_shows_tools_is_left_alone() {

@@ -26,6 +26,8 @@ struct Item {
     id: String,
     text: String,
     logprobs: Vec<Value>,
+    /// Of a call: all of it has been told.
+    complete: bool,
 }
 
 impl Item {
@@ -40,6 +42,7 @@ impl Item {
             kind,
             text: String::new(),
             logprobs: Vec::new(),
+            complete: false,
         }
     }
 
@@ -203,7 +206,12 @@ impl Events {
                         self.add(&kind, &piece, out);
                     }
                 }
-                Said::CallEnd { .. } => self.close("completed", out),
+                Said::CallEnd { .. } => {
+                    if let Some(item) = &mut self.open {
+                        item.complete = true;
+                    }
+                    self.close("completed", out);
+                }
             }
         }
     }
@@ -261,10 +269,15 @@ impl Events {
         };
         // Of tokens that showed no text.
         item.logprobs.append(&mut self.waiting);
-        let mut data = item.whole();
-        self.place(&item, &mut data);
-        let [_, whole] = item.events();
-        self.event(whole, data, out);
+        // A call that was cut or went wrong is not to be run.
+        let cut = matches!(item.kind, Kind::Call(..)) && !item.complete;
+        let status = if cut { "incomplete" } else { status };
+        if !cut {
+            let mut data = item.whole();
+            self.place(&item, &mut data);
+            let [_, whole] = item.events();
+            self.event(whole, data, out);
+        }
         if let Some(part) = item.part() {
             let mut data = json!({"part": part});
             self.place(&item, &mut data);

@@ -67,14 +67,18 @@ impl Talk {
         match ty.unwrap_or("message") {
             "message" => {
                 let mut message = message(name, item)?;
+                // Reasoning that no answer followed has no turn.
+                let reasoning = self.reasoning.take();
                 if message.role == "assistant" {
-                    message.reasoning_content = self.reasoning.take();
+                    message.reasoning_content = reasoning;
                 }
                 self.messages.push(message);
             }
             "reasoning" => {
                 let texts = ["content", "summary"].map(|key| texts(&item, key));
-                self.reasoning = texts.into_iter().find(|text| !text.is_empty());
+                if let Some(text) = texts.into_iter().find(|text| !text.is_empty()) {
+                    self.reasoning.get_or_insert_default().push_str(&text);
+                }
             }
             "function_call" => {
                 let call = serde_json::from_value(item).map_err(|e| ApiError::field(name, e))?;

@@ -94,9 +94,14 @@ impl Lark<'_> {
 
     /// Any text up to and with a marker.
     pub(super) fn until(&mut self, mark: &str) -> String {
+        self.text_until("(?s:.+)", mark)
+    }
+
+    /// A text of a regular expression, or none, up to and with a marker.
+    fn text_until(&mut self, text: &str, mark: &str) -> String {
         match (self.control)(mark) {
-            Some(id) => self.rule(&format!("/(?s:.+)/? <[{id}]>")),
-            None => self.defined(format!("[suffix={}]: /(?s:.*)/", json!(mark))),
+            Some(id) => self.rule(&format!("/{text}/? <[{id}]>")),
+            None => self.defined(format!("[suffix={}]: /({text})?/", json!(mark))),
         }
     }
 
@@ -248,7 +253,11 @@ impl ToolFormat {
             return format!("({marked} {one} {more} | {json})");
         }
         if auto && !mark.is_empty() {
-            let free = lark.until(mark);
+            // A call without its marker is read as one, too: the text before a marker does not begin so.
+            let free = match self.bare() {
+                true => lark.text_until("(\\s+|\\s*[^\\s{\\[`](?s:.*))", mark),
+                false => lark.until(mark),
+            };
             let times = if many && !list { "*" } else { "?" };
             self.free(lark, tools);
             return format!("({free} {one}){times} FREE?");

@@ -83,6 +83,14 @@ pub enum ToolError {
          from it; leave one of them out, or require a call"
     )]
     Answer,
+    /// A schema whose values are too many to be written one by one.
+    #[error(
+        "tool {tool:?}: its parameters are too many, or refer to themselves too often, for this model's format of calls"
+    )]
+    Size {
+        /// The tool.
+        tool: String,
+    },
     /// A strict schema that this format's calls can't be held to.
     #[error(
         "tool {tool:?}: {keyword} at {at} can't be enforced in this model's format of calls: remove it, or strict"

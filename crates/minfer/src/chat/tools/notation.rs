@@ -8,6 +8,8 @@ use super::{Tool, ToolError, ToolFormat};
 
 /// Deepest schema followed.
 const DEPTH: usize = 16;
+/// Most values written for one tool.
+const VALUES: usize = 4096;
 
 /// What stands around calls.
 pub(super) struct Notation {
@@ -164,6 +166,7 @@ pub(super) fn gemma(
         tool,
         root,
         quote,
+        left: VALUES,
     };
     let arguments = gemma.object(schema, "#", DEPTH)?;
     Ok(format!("{} {arguments}", gemma.lark.text(&tool.name)))
@@ -174,6 +177,8 @@ struct Gemma<'a, 'l> {
     tool: &'a Tool,
     root: &'a Value,
     quote: &'a str,
+    /// Values that may still be written: one that refers to itself is written again and again.
+    left: usize,
 }
 
 impl Gemma<'_, '_> {
@@ -200,6 +205,8 @@ impl Gemma<'_, '_> {
                 false => format!("(\",\" {pair})? {later}"),
             };
             later = self.lark.rule(&later);
+            // Parentheses nest only so deep.
+            first = self.lark.rule(&first);
         }
         Ok(format!("\"{{\" {first} \"}}\""))
     }
@@ -209,6 +216,9 @@ impl Gemma<'_, '_> {
             let deep = serde_json::json!({"(nesting)": true});
             return held(self.tool, &deep, at).map(|()| "any".to_owned());
         };
+        self.left = self.left.checked_sub(1).ok_or_else(|| ToolError::Size {
+            tool: self.tool.name.clone(),
+        })?;
         if let Some(schema) = referred(schema, self.root) {
             return self.value(schema, at, depth);
         }

@@ -6,6 +6,8 @@ use super::literal;
 
 /// Most references followed to one type.
 const HOPS: usize = 8;
+/// Most schemas looked at for one type: alternatives that refer to themselves are exponentially many.
+const VISITS: usize = 256;
 
 /// The types a value may have; none: any.
 #[derive(Default)]
@@ -21,7 +23,7 @@ impl Kinds {
     /// Of a schema within `root`.
     pub(super) fn of(schema: &Value, root: &Value) -> Kinds {
         let mut kinds = Vec::new();
-        collect(schema, root, HOPS, &mut kinds);
+        collect(schema, root, HOPS, &mut { VISITS }, &mut kinds);
         Kinds(kinds)
     }
 
@@ -63,12 +65,13 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn collect(schema: &Value, root: &Value, hops: usize, kinds: &mut Vec<String>) {
-    let Some(hops) = hops.checked_sub(1) else {
+fn collect(schema: &Value, root: &Value, hops: usize, visits: &mut usize, kinds: &mut Vec<String>) {
+    let (Some(hops), Some(left)) = (hops.checked_sub(1), visits.checked_sub(1)) else {
         return;
     };
+    *visits = left;
     if let Some(schema) = referred(schema, root) {
-        return collect(schema, root, hops, kinds);
+        return collect(schema, root, hops, visits, kinds);
     }
     let list = |key: &str| {
         schema
@@ -86,7 +89,7 @@ fn collect(schema: &Value, root: &Value, hops: usize, kinds: &mut Vec<String>) {
             let values = list("enum").chain(schema.get("const"));
             kinds.extend(values.map(|v| kind(v).to_owned()));
             for inner in list("anyOf").chain(list("oneOf")) {
-                collect(inner, root, hops, kinds);
+                collect(inner, root, hops, visits, kinds);
             }
         }
     }

@@ -48,16 +48,15 @@ fn describe(messages: &mut Vec<Message>, tools: &Value, system: bool) {
          answer with a list of such objects. What they give comes in the next message. If no tool is needed, answer in words.",
         lines.join("\n")
     );
-    match messages.first_mut() {
-        Some(first) if first.role == "system" || (!system && first.role == "user") => {
-            let before = first.role == "user";
-            let own = first.content.take();
-            first.content = Some(joined(own, Content::Text(text), before));
+    let role = if system { "system" } else { "user" };
+    let at = messages.iter().position(|m| m.role == role);
+    let at = at.filter(|at| !system || *at == 0);
+    match at.and_then(|at| messages.get_mut(at)) {
+        Some(message) => {
+            let own = message.content.take();
+            message.content = Some(joined(own, Content::Text(text), !system));
         }
-        _ => messages.insert(
-            0,
-            Message::new(if system { "system" } else { "user" }, &text),
-        ),
+        None => messages.insert(0, Message::new(role, &text)),
     }
 }
 

@@ -94,7 +94,8 @@ impl Constraints {
             }
             ConstraintSpec::Regex(text) => TopLevelGrammar::from_regex(text),
             ConstraintSpec::Lark(lark) | ConstraintSpec::Marked { lark, .. } => {
-                check_lark(kind, lark)?;
+                let ours = matches!(spec, ConstraintSpec::Marked { .. });
+                check_lark(kind, lark, ours)?;
                 TopLevelGrammar::from_lark(lark.clone())
             }
             ConstraintSpec::Gbnf(text) => {
@@ -142,8 +143,8 @@ fn limits() -> ParserLimits {
     }
 }
 
-/// Refuses a Lark grammar that is too large to be read, or asks for another temperature.
-fn check_lark(kind: &'static str, text: &str) -> Result<(), ConstraintError> {
+/// Refuses a Lark grammar that is too large to be read, or asks for another temperature. `ours`: it was made here, and asks for none.
+fn check_lark(kind: &'static str, text: &str, ours: bool) -> Result<(), ConstraintError> {
     let got = text.lines().filter(|l| l.contains(':')).count();
     if got > DEFINITIONS {
         let unit = "definitions";
@@ -154,7 +155,7 @@ fn check_lark(kind: &'static str, text: &str) -> Result<(), ConstraintError> {
             limit: DEFINITIONS,
         });
     }
-    match sets_temperature(text) {
+    match !ours && sets_temperature(text) {
         true => Err(refuse(
             kind,
             "temperature= is not supported; set the request's",

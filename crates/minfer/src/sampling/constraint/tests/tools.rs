@@ -323,6 +323,76 @@ fn a_marker_that_is_a_control_token_comes_where_it_is_named() {
     assert!(constraint.is_done() || QWEN.allowed_here(&mut *constraint, tokenizer.eog()[0]));
 }
 
+/// A call without its tags is read as one: so where calls are held to something, none may come so, nor before one with tags.
+#[test]
+fn a_call_without_its_tags_can_t_slip_through() {
+    for (strict, parallel) in [(true, true), (false, false)] {
+        let tools = tools(strict);
+        let spec = grammar(
+            ToolFormat::Hermes,
+            &ToolRules {
+                parallel,
+                ..rules(&tools, ToolChoice::Auto)
+            },
+        );
+        let [_, now, _] = written(ToolFormat::Hermes);
+        let bare = r#"{"name": "now", "arguments": {}}"#;
+        let fenced = format!("```json\n{bare}\n```");
+        for wrong in [bare, &fenced] {
+            assert!(!QWEN.takes(&spec, wrong), "{wrong}");
+            assert!(!QWEN.takes(&spec, &format!("{wrong}\n{now}")), "{wrong}");
+        }
+        assert!(QWEN.takes(&spec, &now) && QWEN.takes(&spec, &format!("I look.\n{now}")));
+    }
+}
+
+/// Schemas that refer to themselves many times over take no time, whatever the format.
+#[test]
+fn schemas_that_refer_to_themselves_many_times_take_no_time() {
+    let properties: serde_json::Map<String, Value> = (0..30)
+        .map(|i| (format!("p{i}"), json!({"$ref": "#/$defs/N"})))
+        .collect();
+    let node = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let choice = json!({"anyOf": vec![json!({"$ref": "#/$defs/A"}); 500]});
+    let parameters = json!({"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}, "a": {"$ref": "#/$defs/A"}},
+        "$defs": {"N": node, "A": choice}, "additionalProperties": false});
+    let tools = [Tool {
+        name: "tree".to_owned(),
+        parameters,
+        strict: false,
+    }];
+    for format in FORMATS {
+        let made = format.grammar(&rules(&tools, ToolChoice::Required), &|_| None);
+        let gemma = matches!(format, ToolFormat::Gemma | ToolFormat::FunctionGemma);
+        let tool = "tree".to_owned();
+        match made {
+            Err(e) => assert!(gemma && e == ToolError::Size { tool }, "{format:?} {e}"),
+            Ok(grammar) => assert!(!gemma && grammar.is_some(), "{format:?}"),
+        }
+        let call = "<tool_call>\n<function=tree>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>";
+        assert!(!read(format, &tools, call).is_empty());
+    }
+}
+
+/// Forty properties that may be left out don't nest forty deep.
+#[test]
+fn gemma_takes_many_optional_properties() {
+    let properties: serde_json::Map<String, Value> = (0..40)
+        .map(|i| (format!("p{i:02}"), json!({"type": "integer"})))
+        .collect();
+    let parameters =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let tools = [Tool {
+        name: "wide".to_owned(),
+        parameters,
+        strict: true,
+    }];
+    let spec = grammar(ToolFormat::Gemma, &rules(&tools, ToolChoice::Required));
+    let call = |arguments: &str| format!("<|tool_call>call:wide{{{arguments}}}<tool_call|>");
+    assert!(QWEN.takes(&spec, &call("p03:1,p39:2")));
+    assert!(!QWEN.takes(&spec, &call("p39:2,p03:1")));
+}
+
 /// With a schema for answers that call nothing, an answer is calls, or JSON that the schema allows.
 #[test]
 fn an_answer_without_calls_may_have_a_schema() {
