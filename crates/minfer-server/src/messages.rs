@@ -1,10 +1,10 @@
 //! Messages as clients send them, made what templates know.
 
 use minfer::chat::{Content, Message};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::ApiError;
-use crate::fields::kind;
+use crate::fields::{Fields, kind};
 
 /// The most messages of a conversation.
 pub const MAX_MESSAGES: usize = 4096;
@@ -34,6 +34,23 @@ pub fn parse(value: Option<Value>) -> Result<Vec<Message>, ApiError> {
         .enumerate()
         .map(|(i, m)| message(i, m))
         .collect()
+}
+
+/// `chat_template_kwargs`: more variables for the template.
+///
+/// # Errors
+/// One that stands for the conversation itself.
+pub fn template_kwargs(f: &mut Fields) -> Result<Map<String, Value>, ApiError> {
+    const NAME: &str = "chat_template_kwargs";
+    let kwargs: Map<String, Value> = f.take(NAME)?.unwrap_or_default();
+    let taken = ["messages", "tools", "documents", "add_generation_prompt"];
+    match taken.into_iter().find(|key| kwargs.contains_key(*key)) {
+        Some(key) => {
+            let why = "is what the request itself says: it can't be replaced here";
+            Err(ApiError::field(&format!("{NAME}.{key}"), why))
+        }
+        None => Ok(kwargs),
+    }
 }
 
 fn message(i: usize, value: Value) -> Result<Message, ApiError> {

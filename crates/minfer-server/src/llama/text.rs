@@ -5,7 +5,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use minfer::chat::RenderRequest;
 use minfer::tokenizer::EncodeOptions;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::app::Shared;
 use crate::chat::blocking;
@@ -74,7 +74,7 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
     let messages = messages::parse(f.value("messages"))?;
-    let extra: Map<String, Value> = f.take("chat_template_kwargs")?.unwrap_or_default();
+    let extra = messages::template_kwargs(&mut f)?;
     let offer = tools::take(&mut f)?;
     let request = RenderRequest {
         extra,

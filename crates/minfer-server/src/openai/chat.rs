@@ -53,8 +53,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
         let why = format!("must be 0 to {MAX_TOP}, is {top}");
         return Err(ApiError::field("top_logprobs", why));
     }
-    let mut template_kwargs: Map<String, Value> =
-        f.take("chat_template_kwargs")?.unwrap_or_default();
+    let mut template_kwargs = messages::template_kwargs(f)?;
     if let Some(effort) = f.take::<String>("reasoning_effort")? {
         reason_as(&effort, &mut template_kwargs);
     }

@@ -143,6 +143,24 @@ fn llama_cpp_19051_a_schema_with_an_invalid_pattern_is_400() {
     }
 }
 
+/// Variables of the template are no way around what the request says.
+#[test]
+fn template_variables_replace_no_conversation() {
+    let server = server();
+    for (key, value) in [
+        ("messages", json!([])),
+        ("add_generation_prompt", json!(false)),
+    ] {
+        let body = with(chat(), &[("chat_template_kwargs", json!({key: value}))]);
+        for path in ["/v1/chat/completions", "/apply-template"] {
+            let reply = server.post(path, &body);
+            assert_eq!(reply.status, 400, "{path} {key}: {}", reply.text);
+            let param = format!("chat_template_kwargs.{key}");
+            assert_eq!(reply.json()["error"]["param"], param, "{}", reply.text);
+        }
+    }
+}
+
 /// A call, or what a tool gave, without an id is understood.
 #[test]
 fn aichat_1296_calls_and_results_without_ids() {
