@@ -3,8 +3,6 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use minfer::chat::tools::ToolFormat;
-
 /// A random number, of the standard library's keys for hash tables: not for secrets.
 pub fn random() -> u64 {
     RandomState::new().hash_one(std::thread::current().id())
@@ -20,14 +18,6 @@ pub fn named(prefix: &str) -> String {
     let hex = format!("{:016x}{:016x}", random(), random());
     let hex: String = hex.chars().take(24).collect();
     format!("{prefix}{hex}")
-}
-
-/// The id of a tool call. Mistral's templates want nine letters and digits, and no other.
-pub fn call(format: Option<ToolFormat>) -> String {
-    match format {
-        Some(ToolFormat::Mistral | ToolFormat::MistralArgs) => named("").chars().take(9).collect(),
-        _ => named("call_"),
-    }
 }
 
 /// Seconds since 1970.

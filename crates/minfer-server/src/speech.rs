@@ -143,7 +143,7 @@ impl Speech {
                 ToolDelta::Content(text) => Said::Content(text),
                 ToolDelta::Start { index, name } => Said::Call {
                     index,
-                    id: id::call(self.format),
+                    id: call_id(self.format),
                     name,
                 },
                 ToolDelta::Arguments { index, piece } => Said::Arguments { index, piece },
@@ -153,5 +153,15 @@ impl Speech {
                 }
             });
         }
+    }
+}
+
+/// The id of a tool call. Mistral's templates want nine letters and digits, and no other.
+fn call_id(format: Option<ToolFormat>) -> String {
+    match format {
+        Some(ToolFormat::Mistral | ToolFormat::MistralArgs) => {
+            id::named("").chars().take(9).collect()
+        }
+        _ => id::named("call_"),
     }
 }

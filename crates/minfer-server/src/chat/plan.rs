@@ -72,18 +72,15 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
     let tags = known.filter(|_| chat.split_reasoning);
     let text = rendered.text.as_str();
     let mut params = chat.params;
+    let format = template.tool_format();
     let grammar = Grammar {
         tokenizer: model.tokenizer(),
-        format: template.tool_format(),
+        format,
         // Where the prompt has closed the reasoning, none comes.
         reasoning: tags
             .filter(|t| !t.closed_by(text))
             .map(|t| (t, t.opened_by(text))),
-        shown: shown(
-            model.tokenizer(),
-            known,
-            tools.as_ref().map(|_| template.tool_format()),
-        ),
+        shown: shown(model.tokenizer(), known, tools.as_ref().map(|_| format)),
     };
     let own = params.generate.constraint.take();
     // Before grammars are compiled, which takes its time.
