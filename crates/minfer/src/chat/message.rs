@@ -20,12 +20,23 @@ pub enum Content {
 pub struct FunctionCall {
     /// Name of the function.
     pub name: String,
-    /// Its arguments: a JSON object, or (OpenAI's wire form) a string that holds one.
+    /// Its arguments: a JSON object, or (OpenAI's wire form) a string that holds one; an empty string stands for no arguments.
     #[serde(default)]
     pub arguments: Value,
     /// Fields this struct does not know.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+impl FunctionCall {
+    /// The arguments of the wire form: what the text holds, an empty object if it holds nothing. `None`: no JSON, or no text at all.
+    pub(super) fn parsed(&self) -> Option<Value> {
+        let text = self.arguments.as_str()?;
+        match text.trim().is_empty() {
+            true => Some(json!({})),
+            false => serde_json::from_str(text).ok(),
+        }
+    }
 }
 
 /// A call the assistant made.
@@ -198,11 +209,15 @@ fn content(content: &Content, as_parts: bool) -> Value {
 
 fn call(call: &ToolCall, object_arguments: bool) -> Value {
     let mut value = serde_json::to_value(call).unwrap_or(Value::Null);
-    if let (true, Value::String(text)) = (object_arguments, &call.function.arguments)
-        && let Ok(object @ Value::Object(_)) = serde_json::from_str(text)
-        && let Some(slot) = value.pointer_mut("/function/arguments")
-    {
-        *slot = object;
+    let text = call.function.arguments.as_str();
+    let arguments = match call.function.parsed() {
+        Some(object @ Value::Object(_)) if object_arguments => object,
+        // A template that writes the text as it is means JSON.
+        _ if text.is_some_and(|t| t.trim().is_empty()) => json!("{}"),
+        _ => return value,
+    };
+    if let Some(slot) = value.pointer_mut("/function/arguments") {
+        *slot = arguments;
     }
     value
 }

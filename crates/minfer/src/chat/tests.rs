@@ -460,6 +460,23 @@ fn tools_are_described_where_the_template_shows_none() {
     assert_eq!(t.tool_format(), ToolFormat::Json);
 }
 
+/// OpenAI's wire form of no arguments may be an empty text: templates see an object, or where they fail on one the text of one.
+#[test]
+fn an_empty_text_of_arguments_is_an_empty_object() {
+    let objects = "{% for c in messages[0].tool_calls %}{{ c.function.arguments | tojson }}{{ c.function.arguments | length }}{% endfor %}";
+    let texts = "{% for c in messages[0].tool_calls %}{% if c.function.arguments is mapping %}{{ raise_exception('no') }}{% endif %}{{ c.function.arguments }}{% endfor %}";
+    for empty in ["", " \n"] {
+        for (source, shown) in [(objects, "{}0"), (texts, "{}")] {
+            let r = template(source).render(&request(vec![call("now", json!(empty))]));
+            assert_eq!(r.unwrap().text, shown, "{empty:?}");
+        }
+        let t = template(super::CHATML);
+        let talk = vec![Message::new("user", "When?"), call("now", json!(empty))];
+        let text = t.render(&t.taught(offered(talk))).unwrap().text;
+        assert!(text.contains(r#"{"name":"now","arguments":{}}"#), "{text}");
+    }
+}
+
 /// Where there is no system's message either, the user's first one begins with the description.
 #[test]
 fn tools_are_described_by_the_user_where_the_template_has_no_system() {

@@ -137,10 +137,8 @@ fn name_of(message: &Message, messages: &[Message]) -> Option<String> {
 /// Calls as [`describe`] asks for them.
 fn written(calls: &[ToolCall]) -> String {
     let one = |call: &ToolCall| {
-        let arguments = match &call.function.arguments {
-            Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
-            object => object.clone(),
-        };
+        let given = || call.function.arguments.clone();
+        let arguments = call.function.parsed().unwrap_or_else(given);
         json!({"name": call.function.name, "arguments": arguments})
     };
     match calls {
