@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::notation::{self, Notation};
+use super::plain::plain_schema;
 use super::schema;
 use super::{Tool, ToolError, ToolFormat};
 use crate::chat::ReasoningTags;
@@ -116,7 +117,7 @@ impl Lark<'_> {
 
     /// A JSON value of a schema.
     pub(super) fn json(&self, schema: &Value) -> String {
-        let mut schema = schema.clone();
+        let mut schema = plain_schema(schema);
         if let Value::Object(map) = &mut schema {
             let space = json!({"whitespace_pattern": SPACE});
             map.insert("x-guidance".to_owned(), space);

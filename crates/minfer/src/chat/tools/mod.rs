@@ -9,6 +9,7 @@ mod json;
 mod literal;
 mod notation;
 mod parser;
+pub(crate) mod plain;
 mod schema;
 mod tags;
 mod teach;

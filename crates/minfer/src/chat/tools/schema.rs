@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::literal;
+use super::plain::{find, path_of};
 
 /// Most references followed to one type.
 const HOPS: usize = 8;
@@ -97,7 +98,7 @@ fn collect(schema: &Value, root: &Value, hops: usize, visits: &mut usize, kinds:
 
 /// What a schema's `$ref` stands for.
 pub(super) fn referred<'a>(schema: &Value, root: &'a Value) -> Option<&'a Value> {
-    root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
+    find(root, &path_of(schema.get("$ref")?.as_str()?)?)
 }
 
 /// A schema taken out of `root`, with the definitions it may refer to.

@@ -1,7 +1,11 @@
 //! JSON schemas, before llguidance sees them.
 
+use std::collections::{BTreeSet, VecDeque};
+
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
+
+use crate::chat::tools::plain::{INNER, NAMED, Path, find, path_of, plain_schema};
 
 /// White space between the parts of a JSON text: as llama.cpp's, it can't go on forever.
 const SPACE: &str = r" |\n{1,2}[ \t]{0,20}";
@@ -19,8 +23,8 @@ pub(super) fn read(text: &str) -> Result<TopLevelGrammar, String> {
         Value::Bool(true) => return Ok(grammar(json!({}))),
         _ => return Err("a schema is a JSON object, or true".to_owned()),
     }
-    check(&schema, &mut "#".to_owned(), true)?;
-    Ok(grammar(schema))
+    Check::all(&schema)?;
+    Ok(grammar(plain_schema(&schema)))
 }
 
 fn grammar(mut schema: Value) -> TopLevelGrammar {
@@ -33,18 +37,6 @@ fn grammar(mut schema: Value) -> TopLevelGrammar {
     TopLevelGrammar::from_json_schema(schema)
 }
 
-/// Keywords whose value is a schema, or a list of them.
-const INNER: &[&str] = &[
-    "additionalItems",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "items",
-    "oneOf",
-    "prefixItems",
-];
-/// Keywords whose value is an object of schemas by name.
-const NAMED: &[&str] = &["patternProperties", "properties"];
 /// Keywords that say something which no grammar here can.
 const UNSUPPORTED: &[&str] = &[
     "$dynamicRef",
@@ -103,51 +95,148 @@ const KNOWN: &[&str] = &[
     "writeOnly",
 ];
 
-/// Looks for what llguidance would refuse without saying where, or read in another way than the schema's author. `at`: where
-/// `schema` is. What lies under `$defs` counts only if it is referred to, and then llguidance looks at it. JSON from text nests at most
-/// 128 deep.
-fn check(schema: &Value, at: &mut String, root: bool) -> Result<(), String> {
-    let Value::Object(map) = schema else {
-        return Ok(());
-    };
-    if let Some(key) = UNSUPPORTED.iter().find(|k| map.contains_key(**k)) {
-        return Err(format!("the keyword {key} at {at} is not supported"));
-    }
-    if !root && map.contains_key("$id") {
-        return Err(format!(
-            "$id at {at} is not supported: references go from the root (#/...)"
-        ));
-    }
-    for (key, value) in map {
-        let end = at.len();
-        at.push('/');
-        at.push_str(key);
-        match value {
-            Value::Object(named) if NAMED.contains(&key.as_str()) => check_all(named, at)?,
-            Value::Array(list) if INNER.contains(&key.as_str()) => {
-                for (i, inner) in list.iter().enumerate() {
-                    let end = at.len();
-                    at.push_str(&format!("/{i}"));
-                    check(inner, at, false)?;
-                    at.truncate(end);
-                }
-            }
-            inner if INNER.contains(&key.as_str()) => check(inner, at, false)?,
-            _ if KNOWN.contains(&key.as_str()) || NAMED.contains(&key.as_str()) => {}
-            _ => tracing::debug!("{at} in the JSON schema is no keyword and means nothing"),
-        }
-        at.truncate(end);
-    }
-    Ok(())
+/// Looks for what llguidance would refuse without saying where, or read in another way than the schema's author. What lies under `$defs` counts
+/// only if it is referred to. JSON from text nests at most 128 deep.
+struct Check<'a> {
+    root: &'a Value,
+    /// Where the schema is that is looked at.
+    at: String,
+    /// What was referred to.
+    known: BTreeSet<Path>,
+    /// What of that is still to be looked at, and the reference to it.
+    waiting: VecDeque<(String, &'a Value)>,
+    /// References that are known to lead to a schema that says something.
+    sound: BTreeSet<Path>,
 }
 
-fn check_all(named: &Map<String, Value>, at: &mut String) -> Result<(), String> {
-    for (name, inner) in named {
-        let end = at.len();
-        at.push('/');
-        at.push_str(name);
-        check(inner, at, false)?;
-        at.truncate(end);
+impl<'a> Check<'a> {
+    fn all(root: &'a Value) -> Result<(), String> {
+        let mut check = Check {
+            root,
+            at: String::new(),
+            known: BTreeSet::from([Path::new()]),
+            waiting: VecDeque::from([("#".to_owned(), root)]),
+            sound: BTreeSet::new(),
+        };
+        while let Some((at, schema)) = check.waiting.pop_front() {
+            check.at = at;
+            check.schema(schema)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn schema(&mut self, schema: &'a Value) -> Result<(), String> {
+        let Value::Object(map) = schema else {
+            return Ok(());
+        };
+        if let Some(key) = UNSUPPORTED.iter().find(|k| map.contains_key(**k)) {
+            return Err(format!("the keyword {key} at {} is not supported", self.at));
+        }
+        for (key, value) in map {
+            self.within(key, |check| check.keyword(key, value))?;
+        }
+        match map.get("$ref") {
+            Some(Value::String(reference)) => self.reference(schema, reference),
+            _ => Ok(()),
+        }
+    }
+
+    /// A schema that stands within another.
+    fn inner(&mut self, schema: &'a Value) -> Result<(), String> {
+        match schema.get("$id") {
+            None => self.schema(schema),
+            Some(_) => Err(format!(
+                "$id at {} is not supported: references go from the root (#/...)",
+                self.at
+            )),
+        }
+    }
+
+    /// What stands under a name, with the name in its place.
+    fn within(
+        &mut self,
+        name: &str,
+        look: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let end = self.at.len();
+        self.at.push('/');
+        self.at.push_str(name);
+        let seen = look(self);
+        self.at.truncate(end);
+        seen
+    }
+
+    fn keyword(&mut self, key: &str, value: &'a Value) -> Result<(), String> {
+        match value {
+            Value::Object(named) if NAMED.contains(&key) => self.named(named),
+            Value::Array(list) if INNER.contains(&key) => {
+                let mut all = list.iter().enumerate();
+                all.try_for_each(|(i, inner)| self.within(&i.to_string(), |c| c.inner(inner)))
+            }
+            inner if INNER.contains(&key) => self.inner(inner),
+            _ if KNOWN.contains(&key) || NAMED.contains(&key) => Ok(()),
+            _ => {
+                tracing::debug!(
+                    "{} in the JSON schema is no keyword and means nothing",
+                    self.at
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn named(&mut self, named: &'a Map<String, Value>) -> Result<(), String> {
+        let mut all = named.iter();
+        all.try_for_each(|(name, inner)| self.within(name, |c| c.inner(inner)))
+    }
+
+    /// A reference must lead to a schema, and not back to itself alone.
+    fn reference(&mut self, schema: &'a Value, reference: &str) -> Result<(), String> {
+        let Some(path) = path_of(reference) else {
+            return Ok(()); // llguidance names it
+        };
+        let Some(target) = find(self.root, &path) else {
+            return Err(format!(
+                "the reference {reference} at {} leads to nothing in the schema",
+                self.at
+            ));
+        };
+        if self.circles(schema) {
+            return Err(format!(
+                "the reference {reference} at {} leads only to itself: nothing says what is to come there",
+                self.at
+            ));
+        }
+        if self.known.insert(path) {
+            self.waiting.push_back((reference.to_owned(), target));
+        }
+        Ok(())
+    }
+
+    /// Whether a schema is nothing but references that go round.
+    fn circles(&mut self, schema: &'a Value) -> bool {
+        let mut here = Some(schema);
+        let mut passed = BTreeSet::new();
+        while let Some(path) = here.and_then(sole).and_then(path_of) {
+            if self.sound.contains(&path) {
+                break;
+            }
+            here = find(self.root, &path);
+            if !passed.insert(path) {
+                return true;
+            }
+        }
+        self.sound.append(&mut passed);
+        false
+    }
+}
+
+/// The reference that a schema can't do without: its own, or that of the only one it is made of.
+fn sole(schema: &Value) -> Option<&str> {
+    if let Some(Value::String(reference)) = schema.get("$ref") {
+        return Some(reference);
+    }
+    let lists = ["allOf", "anyOf", "oneOf"].map(|key| schema.get(key).and_then(Value::as_array));
+    let only = lists.into_iter().flatten().filter(|list| list.len() == 1);
+    only.flatten().find_map(sole)
 }

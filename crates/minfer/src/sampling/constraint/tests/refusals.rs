@@ -34,9 +34,12 @@ fn schemas_are_refused_by_keyword_and_place() {
     );
     refused(
         schema(r##"{"$ref":"#/$defs/b","$defs":{"b":{"if":{}}}}"##),
-        &["if"],
+        &["if", "#/$defs/b"],
     );
-    refused(schema(r##"{"$ref":"#/$defs/b"}"##), &["$defs"]);
+    refused(
+        schema(r##"{"items":{"$ref":"#/$defs/b"}}"##),
+        &["the reference #/$defs/b at #/items leads to nothing"],
+    );
     refused(
         schema(r#"{"$ref":"http://example.com/x.json"}"#),
         &["http://example.com/x.json"],
@@ -61,6 +64,50 @@ fn schemas_are_refused_by_keyword_and_place() {
     refused(
         schema(r#"{"type":"integer","minimum":3,"maximum":2}"#),
         &["3", "2"],
+    );
+}
+
+/// A schema may be made of itself (a list of such lists), but not be only itself.
+#[test]
+fn a_schema_that_is_only_itself_is_refused_by_its_place() {
+    for (text, reference, at) in [
+        (r##"{"$ref":"#"}"##, "#", "#"),
+        (r##"{"allOf":[{"$ref":"#"}]}"##, "#", "#/allOf/0"),
+        (
+            r##"{"type":"object","properties":{"a":{"$ref":"#/properties/a"}},"required":["a"]}"##,
+            "#/properties/a",
+            "#/properties/a",
+        ),
+        (
+            r##"{"items":{"$ref":"#/$defs/b"},"$defs":{"b":{"title":"B","$ref":"#/$defs/c"},"c":{"anyOf":[{"$ref":"#/$defs/b"}]}}}"##,
+            "#/$defs/b",
+            "#/items",
+        ),
+        (
+            r##"{"$ref":"#/$defs/a","$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/b%22"}},"b\"":{"$ref":"#/$defs/b%22"}}}"##,
+            "#/$defs/b%22",
+            "#/$defs/a/items",
+        ),
+    ] {
+        let says = format!("the reference {reference} at {at} leads only to itself");
+        refused(schema(text), &[&says]);
+    }
+    let unused = r##"{"type":"null","$defs":{"a":{"$ref":"#/$defs/a"}}}"##;
+    assert!(QWEN.takes(&schema(unused), "null"));
+    assert!(QWEN.takes(
+        &schema(r##"{"type":"array","items":{"$ref":"#"}}"##),
+        "[[], [[]]]"
+    ));
+    let chain: Vec<String> = (0..2000)
+        .map(|i| format!(r##""d{i}":{{"$ref":"#/$defs/d{}"}}"##, (i + 1) % 2000))
+        .collect();
+    let chain = format!(
+        r##"{{"$ref":"#/$defs/d0","$defs":{{{}}}}}"##,
+        chain.join(",")
+    );
+    refused(
+        schema(&chain),
+        &["the reference #/$defs/d0 at # leads only to itself"],
     );
 }
 

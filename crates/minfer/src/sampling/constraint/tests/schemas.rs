@@ -92,6 +92,32 @@ fn a_schema_takes_what_it_describes() {
     assert!(QWEN.takes(&ConstraintSpec::JsonObject, "{\"a\":\n\n    {}}"));
 }
 
+/// RFC 6901's escapes and its fragments' percent-encoding; and counts with a fraction of zero, which are integers since draft 6.
+#[test]
+fn references_have_escapes_and_counts_a_fraction() {
+    let escaped = schema(
+        r##"{"type": "array", "maxItems": 2.0, "items": {"anyOf": [{"$ref": "#/$defs/a~1b"}, {"$ref": "#/$defs/m~0n"}, {"$ref": "#/$defs/k%22l"}]},
+        "$defs": {"a/b": {"const": 1}, "m~n": {"type": "string", "minLength": 2.0, "maxLength": 2e0},
+        "k\"l": {"type": "object", "properties": {"x": {"$ref": "#/$defs/a~1b"}}, "minProperties": 1.0, "additionalProperties": false}}}"##,
+    );
+    for (text, fits) in [
+        ("[]", true),
+        (r#"[1, "ab"]"#, true),
+        (r#"[{"x": 1}, 1]"#, true),
+        ("[2]", false),
+        (r#"["a"]"#, false),
+        (r#"["abc"]"#, false),
+        ("[{}]", false),
+        (r#"[{"x": 2}]"#, false),
+        ("[1, 1, 1]", false),
+    ] {
+        assert_eq!(QWEN.takes(&escaped, text), fits, "{text}");
+    }
+    // Half an item is none.
+    let e = QWEN.refusal(&schema(r#"{"type": "array", "maxItems": 2.5}"#));
+    assert!(e.to_string().contains("maxItems"), "{e}");
+}
+
 #[test]
 fn white_space_can_not_go_on_forever() {
     let mut c = QWEN.compile(&ConstraintSpec::JsonObject);

@@ -27,9 +27,9 @@ fn tools(strict: bool) -> Vec<Tool> {
             "unit": {"enum": ["C", "F"]},
             "city": {"type": "string"},
             "days": {"type": "integer"},
-            "at": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/hour"}}, {"type": "null"}]}
+            "at": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/h~1m"}}, {"type": "null"}]}
         },
-        "$defs": {"hour": {"type": "object", "properties": {"h": {"type": "integer"}}, "required": ["h"], "additionalProperties": false}},
+        "$defs": {"h/m": {"type": "object", "properties": {"h": {"type": "integer"}}, "required": ["h"], "additionalProperties": false}},
         "required": ["city", "unit"],
         "additionalProperties": false
     });
