@@ -30,6 +30,17 @@ impl Fields {
         Fields(map)
     }
 
+    /// Of a value inside a body, which stands at `field`.
+    ///
+    /// # Errors
+    /// It is no object.
+    pub fn of_value(field: &str, value: Value) -> Result<Fields, ApiError> {
+        match value {
+            Value::Object(map) => Ok(Fields(map)),
+            other => Err(mismatch(field, "an object", &other)),
+        }
+    }
+
     /// Whether a field is there and not null.
     pub fn has(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|v| !v.is_null())
@@ -68,6 +79,48 @@ impl Fields {
             .ok_or_else(|| ApiError::field(name, "is required"))
     }
 
+    /// A text, if it is there and not null.
+    ///
+    /// # Errors
+    /// Of another type: in words, with the field's name.
+    pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(mismatch(name, "a string", &other)),
+        }
+    }
+
+    /// A text that must be there.
+    ///
+    /// # Errors
+    /// It is not, or is of another type.
+    pub fn need_text(&mut self, name: &str) -> Result<String, ApiError> {
+        self.text(name)?
+            .ok_or_else(|| ApiError::field(name, "is required"))
+    }
+
+    /// A list, if it is there and not null.
+    ///
+    /// # Errors
+    /// Of another type.
+    pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Array(list)) => Ok(Some(list)),
+            Some(other) => Err(mismatch(name, "a list", &other)),
+        }
+    }
+
+    /// An object, if it is there and not null.
+    ///
+    /// # Errors
+    /// Of another type.
+    pub fn object(&mut self, name: &str) -> Result<Option<Fields>, ApiError> {
+        let value = self.value(name);
+        value.map(|v| Fields::of_value(name, v)).transpose()
+    }
+
     /// A flag: false unless the field says true.
     ///
     /// # Errors
@@ -87,6 +140,11 @@ impl Fields {
         }
     }
 
+    /// What was not taken, for who passes it on.
+    pub fn rest(self) -> Map<String, Value> {
+        self.0
+    }
+
     /// What was not taken is unknown: ignored, and listed at debug level.
     pub fn finish(self, what: &str) {
         if !self.0.is_empty() {
@@ -94,6 +152,11 @@ impl Fields {
             tracing::debug!("{what}: unknown fields are ignored: {names:?}");
         }
     }
+}
+
+/// A value of another kind than it must have.
+pub fn mismatch(field: &str, wanted: &str, value: &Value) -> ApiError {
+    ApiError::field(field, format!("must be {wanted}, not {}", kind(value)))
 }
 
 /// A JSON value's kind, in words.

@@ -387,11 +387,13 @@ fn take_constraint(f: &mut Fields) -> Result<Option<(&'static str, ConstraintSpe
         found = Some((name, spec));
         Ok(())
     };
-    let format = f
-        .value("response_format")
-        .map(response_format)
+    const FORMAT: &str = "response_format";
+    const PLACE: &str = "response_format.json_schema.schema";
+    let format = f.value(FORMAT);
+    let format = format
+        .map(|v| answer_format(&v, FORMAT, PLACE))
         .transpose()?;
-    put("response_format", format.flatten())?;
+    put(FORMAT, format.flatten())?;
     let schema = f
         .value("json_schema")
         .map(|s| schema(&s, "json_schema"))
@@ -416,12 +418,15 @@ pub fn schema(schema: &Value, name: &str) -> Result<ConstraintSpec, ApiError> {
     }
 }
 
-/// What `response_format` asks for; no constraint for text.
+/// What the format of an answer asks for; no constraint for text. `name` is its field, `place` the one of a schema within it.
 ///
 /// # Errors
 /// A type that there is not; a schema that is none.
-pub fn response_format(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {
-    const NAME: &str = "response_format";
+pub fn answer_format(
+    format: &Value,
+    name: &str,
+    place: &str,
+) -> Result<Option<ConstraintSpec>, ApiError> {
     let ty = format
         .get("type")
         .and_then(Value::as_str)
@@ -430,7 +435,7 @@ pub fn response_format(format: Value) -> Result<Option<ConstraintSpec>, ApiError
         "text" => Ok(None),
         // llama-server takes a schema here, too.
         "json_object" => match format.get("schema") {
-            Some(s) if *s != json!({}) => schema(s, "response_format.schema").map(Some),
+            Some(s) if *s != json!({}) => schema(s, &format!("{name}.schema")).map(Some),
             _ => Ok(Some(ConstraintSpec::JsonObject)),
         },
         "json_schema" => {
@@ -438,16 +443,13 @@ pub fn response_format(format: Value) -> Result<Option<ConstraintSpec>, ApiError
                 .pointer("/json_schema/schema")
                 .or(format.get("schema"));
             let Some(s) = named else {
-                return Err(ApiError::field(
-                    "response_format.json_schema.schema",
-                    "is required",
-                ));
+                return Err(ApiError::field(place, "is required"));
             };
-            schema(s, "response_format.json_schema.schema").map(Some)
+            schema(s, place).map(Some)
         }
         other => {
             let why = format!("type must be text, json_object or json_schema, is '{other}'");
-            Err(ApiError::field(NAME, why))
+            Err(ApiError::field(name, why))
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Tools as clients offer them, and which of them a model is to call.
 
 use minfer::chat::tools::{Tool, ToolChoice};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
-use crate::fields::{Fields, kind};
+use crate::fields::{Fields, mismatch};
 
 /// The most tools of a request.
 pub const MAX_TOOLS: usize = 512;
@@ -52,14 +51,13 @@ pub struct Offer {
 }
 
 /// A tool as a request describes it; surfaces differ in what lies around it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub struct Function {
     /// Its name.
     pub name: String,
     /// What it does.
     pub description: Option<String>,
     /// JSON schema of its arguments.
-    #[serde(alias = "input_schema")]
     pub parameters: Option<Value>,
     /// Its calls must follow the schema.
     pub strict: Option<bool>,
@@ -69,7 +67,7 @@ impl Offer {
     /// Of tools and the fields they stood in: that of the tool, and that of its schema. `None`: there are none.
     ///
     /// # Errors
-    /// Too many; a name that can't be or is there twice; a schema that is no object.
+    /// Too many; a name that can't be or is there twice; a schema that is none of an object.
     pub fn of(list: Vec<(String, String, Function)>) -> Result<Option<Offer>, ApiError> {
         if list.len() > MAX_TOOLS {
             let why = format!("has {} tools, {MAX_TOOLS} are the most", list.len());
@@ -96,13 +94,7 @@ impl Offer {
                 return Err(wrong(format!("{:?} is there twice", function.name)));
             }
             let parameters = function.parameters.unwrap_or(Value::Null);
-            if !matches!(parameters, Value::Null | Value::Object(_)) {
-                let why = format!(
-                    "must be a JSON Schema of an object, not {}",
-                    kind(&parameters)
-                );
-                return Err(ApiError::field(&schema, why));
-            }
+            check_parameters(&schema, &parameters)?;
             shown.push(describe(&function.name, function.description, &parameters));
             offer.tools.push(Tool {
                 name: function.name,
@@ -153,6 +145,21 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.chars().all(may)
 }
 
+/// Arguments are an object: a schema of something else fits no call. One without a type is taken for one of an object.
+fn check_parameters(field: &str, parameters: &Value) -> Result<(), ApiError> {
+    match parameters {
+        Value::Null => Ok(()),
+        Value::Object(map) => match map.get("type") {
+            Some(ty) if ty != "object" => {
+                let why = format!("must be a JSON Schema of the type \"object\", its type is {ty}");
+                Err(ApiError::field(field, why))
+            }
+            _ => Ok(()),
+        },
+        other => Err(mismatch(field, "a JSON Schema of an object", other)),
+    }
+}
+
 /// A tool as templates expect it.
 fn describe(name: &str, description: Option<String>, parameters: &Value) -> Value {
     let mut function = Map::new();
@@ -170,27 +177,22 @@ fn describe(name: &str, description: Option<String>, parameters: &Value) -> Valu
     json!({"type": "function", "function": function})
 }
 
-/// The items of a field that is a list; none: it is not there.
-///
-/// # Errors
-/// It is no list.
-pub fn list(f: &mut Fields, name: &str) -> Result<Vec<Value>, ApiError> {
-    match f.value(name) {
-        None => Ok(Vec::new()),
-        Some(Value::Array(list)) => Ok(list),
-        Some(other) => {
-            let why = format!("must be a list, not {}", kind(&other));
-            Err(ApiError::field(name, why))
-        }
-    }
-}
-
-/// A function of a list of tools.
+/// A function of a list of tools, which stands at `field`.
 ///
 /// # Errors
 /// It has not the fields of one.
 pub fn function(field: &str, value: Value) -> Result<Function, ApiError> {
-    serde_json::from_value(value).map_err(|e| ApiError::field(field, e))
+    let mut f = Fields::of_value(field, value)?;
+    let mut read = || -> Result<Function, ApiError> {
+        let parameters = f.value("parameters");
+        Ok(Function {
+            name: f.need_text("name")?,
+            description: f.text("description")?,
+            parameters: parameters.or_else(|| f.value("input_schema")),
+            strict: f.take("strict")?,
+        })
+    };
+    read().map_err(|e| e.within(field))
 }
 
 /// `tools`, each with its `function` within, as chat completions and Ollama have them.
@@ -199,7 +201,7 @@ pub fn function(field: &str, value: Value) -> Result<Function, ApiError> {
 /// What is no tool, by its place.
 pub fn take(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
     let mut functions = Vec::new();
-    for (i, tool) in list(f, "tools")?.into_iter().enumerate() {
+    for (i, tool) in f.list("tools")?.into_iter().flatten().enumerate() {
         let field = format!("tools[{i}]");
         let ty = tool.get("type").filter(|t| *t != "function");
         if let Some(ty) = ty {
@@ -216,12 +218,41 @@ pub fn take(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
     Offer::of(functions)
 }
 
+/// Where a choice that is an object says more.
+pub struct Places {
+    /// The tool that is to be called.
+    name: &'static str,
+    /// The tools that may be.
+    tools: &'static str,
+    /// Whether one of these must be.
+    mode: &'static str,
+}
+
+/// In chat completions.
+pub const CHAT: Places = Places {
+    name: "tool_choice.function.name",
+    tools: "tool_choice.allowed_tools.tools",
+    mode: "tool_choice.allowed_tools.mode",
+};
+
+/// In responses.
+pub const RESPONSES: Places = Places {
+    name: "tool_choice.name",
+    tools: "tool_choice.tools",
+    mode: "tool_choice.mode",
+};
+
+const CHOICE: &str = "tool_choice";
+
 /// `tool_choice` and `parallel_tool_calls` in OpenAI's shapes (those of chat completions and of responses); the tools that are left.
 ///
 /// # Errors
-/// A choice that can't be made.
-pub fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, ApiError> {
-    const CHOICE: &str = "tool_choice";
+/// A choice that can't be made, by its surface's `places`.
+pub fn choose(
+    f: &mut Fields,
+    offer: Option<Offer>,
+    places: &Places,
+) -> Result<Option<Offer>, ApiError> {
     let parallel: Option<bool> = f.take("parallel_tool_calls")?;
     let choice = f.value(CHOICE);
     let Some(mut offer) = offer else {
@@ -238,7 +269,7 @@ pub fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, Api
         None => {}
         Some(Value::String(mode)) if mode == "none" => return Ok(None),
         Some(Value::String(mode)) => offer.choice = mode_of(CHOICE, &mode)?,
-        Some(Value::Object(map)) => chosen(&mut offer, &Value::Object(map))?,
+        Some(object @ Value::Object(_)) => chosen(&mut offer, &object, places)?,
         Some(other) => {
             let why = format!("must be none, auto, required or a tool, is {other}");
             return Err(ApiError::field(CHOICE, why));
@@ -259,31 +290,32 @@ fn mode_of(field: &str, mode: &str) -> Result<Choice, ApiError> {
 }
 
 /// A choice that is an object: a tool, or a list of allowed ones.
-fn chosen(offer: &mut Offer, choice: &Value) -> Result<(), ApiError> {
+fn chosen(offer: &mut Offer, choice: &Value, places: &Places) -> Result<(), ApiError> {
     let text = |v: &Value, at: &str| v.pointer(at).and_then(Value::as_str).map(str::to_owned);
     let name = |v: &Value| text(v, "/function/name").or_else(|| text(v, "/name"));
-    match text(choice, "/type").as_deref() {
+    let ty = choice.get("type").unwrap_or(&Value::Null);
+    match ty.as_str() {
         Some("function") => {
-            const FIELD: &str = "tool_choice.function.name";
-            let name = name(choice).ok_or_else(|| ApiError::field(FIELD, "is required"))?;
-            offer.knows(FIELD, &name)?;
+            let name = name(choice).ok_or_else(|| ApiError::field(places.name, "is required"))?;
+            offer.knows(places.name, &name)?;
             offer.choice = Choice::Named(name);
         }
         Some("allowed_tools") => {
-            const FIELD: &str = "tool_choice.allowed_tools";
             let allowed = choice.get("allowed_tools").unwrap_or(choice);
             let tools = allowed.get("tools").and_then(Value::as_array);
             let names: Option<Vec<String>> = tools.and_then(|t| t.iter().map(name).collect());
             let names = names.filter(|n| !n.is_empty());
-            let names = names.ok_or_else(|| {
-                ApiError::field(&format!("{FIELD}.tools"), "must be a list of functions")
-            })?;
-            offer.only(&format!("{FIELD}.tools"), &names)?;
-            let mode = text(allowed, "/mode").unwrap_or_else(|| "auto".to_owned());
-            offer.choice = mode_of(&format!("{FIELD}.mode"), &mode)?;
+            let names = names
+                .ok_or_else(|| ApiError::field(places.tools, "must be a list of functions"))?;
+            offer.only(places.tools, &names)?;
+            offer.choice = match allowed.get("mode") {
+                None => Choice::Auto,
+                Some(Value::String(mode)) => mode_of(places.mode, mode)?,
+                Some(other) => return Err(mismatch(places.mode, "auto or required", other)),
+            };
         }
-        other => {
-            let why = format!("must be function or allowed_tools, is {other:?}");
+        _ => {
+            let why = format!("must be function or allowed_tools, is {ty}");
             return Err(ApiError::field("tool_choice.type", why));
         }
     }
@@ -297,7 +329,7 @@ mod tests {
     fn taken(body: Value) -> Result<Option<Offer>, ApiError> {
         let mut f = Fields::parse(body.to_string().as_bytes()).unwrap();
         let offer = take(&mut f)?;
-        choose(&mut f, offer)
+        choose(&mut f, offer, &CHAT)
     }
 
     fn tool(name: &str) -> Value {
@@ -350,6 +382,18 @@ mod tests {
             (
                 json!({"tools": [{"function": {"name": "a", "parameters": [1]}}]}),
                 "tools[0].function.parameters",
+            ),
+            (
+                json!({"tools": [{"function": {"name": "a", "parameters": {"type": "string"}}}]}),
+                "tools[0].function.parameters",
+            ),
+            (
+                json!({"tools": [{"function": {"description": "a"}}]}),
+                "tools[0].function.name",
+            ),
+            (
+                json!({"tools": [{"function": {"name": "a", "description": 1}}]}),
+                "tools[0].function.description",
             ),
             (json!({"tool_choice": "required"}), "tool_choice"),
             (json!({"tools": one, "tool_choice": "often"}), "tool_choice"),

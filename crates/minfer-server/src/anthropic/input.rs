@@ -3,16 +3,13 @@
 use std::collections::HashMap;
 
 use minfer::chat::{Content, FunctionCall, Message, ToolCall};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
-use crate::fields::kind;
+use crate::fields::{Fields, mismatch};
 use crate::messages::MAX_MESSAGES;
 
 /// What a message is made of; other blocks (images, documents, …) are refused by their type.
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
 enum Block {
     Text {
         text: String,
@@ -27,17 +24,49 @@ enum Block {
     },
     ToolResult {
         tool_use_id: String,
-        #[serde(default)]
-        content: Value,
-        #[serde(default)]
+        content: Option<Value>,
         is_error: bool,
     },
 }
 
-#[derive(Deserialize)]
-struct Turn {
-    role: String,
-    content: Value,
+impl Block {
+    /// A block that stands at `field`.
+    fn read(field: &str, value: Value) -> Result<Block, ApiError> {
+        let f = Fields::of_value(field, value)?;
+        Block::of(f).map_err(|e| e.within(field))
+    }
+
+    fn of(mut f: Fields) -> Result<Block, ApiError> {
+        const TYPE: &str = "type";
+        const INPUT: &str = "input";
+        Ok(match f.need_text(TYPE)?.as_str() {
+            "text" => Block::Text {
+                text: f.need_text("text")?,
+            },
+            "thinking" => Block::Thinking {
+                thinking: f.need_text("thinking")?,
+            },
+            "tool_use" => Block::ToolUse {
+                id: f.need_text("id")?,
+                name: f.need_text("name")?,
+                input: match f.object(INPUT)? {
+                    Some(input) => input.rest(),
+                    None => return Err(ApiError::field(INPUT, "is required")),
+                },
+            },
+            "tool_result" => Block::ToolResult {
+                tool_use_id: f.need_text("tool_use_id")?,
+                content: f.value("content"),
+                is_error: f.flag("is_error")?,
+            },
+            other => {
+                let why = format!(
+                    "'{other}' is not supported: text, thinking, tool_use and tool_result are"
+                );
+                return Err(ApiError::field(TYPE, why));
+            }
+        })
+    }
 }
 
 /// `system` and `messages`. Turns of one speaker that follow each other become one, as Anthropic has it.
@@ -58,12 +87,8 @@ pub fn parse(system: Option<Value>, turns: Vec<Value>) -> Result<Vec<Message>, A
     }
     for (i, turn) in turns.into_iter().enumerate() {
         let name = format!("messages[{i}]");
-        let turn: Turn = serde_json::from_value(turn).map_err(|e| ApiError::field(&name, e))?;
-        if !["user", "assistant", "system"].contains(&turn.role.as_str()) {
-            let why = format!("must be user, assistant or system, is '{}'", turn.role);
-            return Err(ApiError::field(&format!("{name}.role"), why));
-        }
-        talk.push(&turn.role, &format!("{name}.content"), turn.content)?;
+        let mut turn = Fields::of_value(&name, turn)?;
+        talk.turn_of(&mut turn).map_err(|e| e.within(&name))?;
     }
     match talk.messages.last() {
         Some(last) if last.role == "assistant" => Err(ApiError::field(
@@ -83,19 +108,29 @@ struct Talk {
 }
 
 impl Talk {
+    /// A turn; errors name the field within it.
+    fn turn_of(&mut self, turn: &mut Fields) -> Result<(), ApiError> {
+        const CONTENT: &str = "content";
+        let role = turn.need_text("role")?;
+        if !["user", "assistant", "system"].contains(&role.as_str()) {
+            let why = format!("must be user, assistant or system, is '{role}'");
+            return Err(ApiError::field("role", why));
+        }
+        let content = turn.value(CONTENT);
+        let content = content.ok_or_else(|| ApiError::field(CONTENT, "is required"))?;
+        self.push(&role, CONTENT, content)
+    }
+
     /// A turn's content: a text or blocks.
     fn push(&mut self, role: &str, field: &str, content: Value) -> Result<(), ApiError> {
         let list = match content {
             Value::String(text) => vec![json!({"type": "text", "text": text})],
             Value::Array(list) => list,
-            other => {
-                let why = format!("must be a string or a list of blocks, not {}", kind(&other));
-                return Err(ApiError::field(field, why));
-            }
+            other => return Err(mismatch(field, "a string or a list of blocks", &other)),
         };
         for (i, block) in list.into_iter().enumerate() {
             let field = format!("{field}[{i}]");
-            let block = serde_json::from_value(block).map_err(|e| ApiError::field(&field, e))?;
+            let block = Block::read(&field, block)?;
             self.block(role, &field, block)?;
         }
         Ok(())
@@ -167,7 +202,7 @@ impl Talk {
         &mut self,
         field: &str,
         id: String,
-        content: Value,
+        content: Option<Value>,
         is_error: bool,
     ) -> Result<(), ApiError> {
         let name = self.calls.get(&id).cloned();
@@ -176,12 +211,12 @@ impl Talk {
             return Err(ApiError::field(&format!("{field}.tool_use_id"), why));
         };
         let content = match content {
-            Value::Null => Content::Text(String::new()),
-            Value::String(text) => Content::Text(text),
-            Value::Array(blocks) => Content::Parts(texts(field, blocks)?),
-            other => {
-                let why = format!("must be a string or a list of blocks, not {}", kind(&other));
-                return Err(ApiError::field(&format!("{field}.content"), why));
+            None => Content::Text(String::new()),
+            Some(Value::String(text)) => Content::Text(text),
+            Some(Value::Array(blocks)) => Content::Parts(texts(field, blocks)?),
+            Some(other) => {
+                let field = format!("{field}.content");
+                return Err(mismatch(&field, "a string or a list of blocks", &other));
             }
         };
         let mut message = Message {
@@ -211,10 +246,9 @@ impl Talk {
 fn texts(field: &str, blocks: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     let text = |(i, block): (usize, Value)| {
         let field = format!("{field}.content[{i}]");
-        match serde_json::from_value(block) {
-            Ok(Block::Text { text }) => Ok(json!({"type": "text", "text": text})),
-            Ok(_) => Err(ApiError::field(&field, "a tool can say texts only")),
-            Err(e) => Err(ApiError::field(&field, e)),
+        match Block::read(&field, block)? {
+            Block::Text { text } => Ok(json!({"type": "text", "text": text})),
+            _ => Err(ApiError::field(&field, "a tool can say texts only")),
         }
     };
     blocks.into_iter().enumerate().map(text).collect()
@@ -271,7 +305,19 @@ mod tests {
                 "messages[0].role",
                 "'tool'",
             ),
-            (json!([{"role": "user"}]), "messages[0]", "content"),
+            (json!([7]), "messages[0]", "an object, not a number"),
+            (json!([{"content": "a"}]), "messages[0].role", "required"),
+            (json!([{"role": "user"}]), "messages[0].content", "required"),
+            (
+                json!([{"role": "user", "content": [{"type": "text", "text": 7}]}]),
+                "messages[0].content[0].text",
+                "a string, not a number",
+            ),
+            (
+                json!([{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": "{}"}]}]),
+                "messages[0].content[0].input",
+                "an object, not a string",
+            ),
             (
                 json!([{"role": "user", "content": 7}]),
                 "messages[0].content",
@@ -279,7 +325,7 @@ mod tests {
             ),
             (
                 json!([{"role": "user", "content": [{"type": "image", "source": {}}]}]),
-                "messages[0].content[0]",
+                "messages[0].content[0].type",
                 "image",
             ),
             (

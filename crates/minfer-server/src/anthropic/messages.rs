@@ -78,19 +78,11 @@ fn take_params(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
 
 /// What is said, and what the answer must look like.
 fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
-    let messages: Vec<Message> = input::parse(f.value("system"), f.need("messages")?)?;
+    let turns = f.list("messages")?;
+    let turns = turns.ok_or_else(|| ApiError::field("messages", "is required"))?;
+    let messages: Vec<Message> = input::parse(f.value("system"), turns)?;
     let mut template_kwargs = Map::new();
-    if let Some(config) = f.take::<Map<String, Value>>("output_config")? {
-        let mut config = Fields::of(config);
-        if let Some(effort) = config.take::<String>("effort")? {
-            reason_as(&effort, &mut template_kwargs);
-        }
-        if let Some(format) = config.value("format") {
-            params.generate.constraint = Some(output_format(&format)?);
-            params.constraint_field = Some("output_config.format.schema");
-        }
-        config.finish("output_config");
-    }
+    take_output(f, &mut params, &mut template_kwargs)?;
     if let Some(thinking) = f.take::<Map<String, Value>>("thinking")? {
         let thinks = take_thinking(Fields::of(thinking))?;
         template_kwargs.insert("enable_thinking".to_owned(), json!(thinks));
@@ -105,10 +97,53 @@ fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
     })
 }
 
+/// `output_config`; `output_format` is what its format was called at first.
+fn take_output(
+    f: &mut Fields,
+    params: &mut Params,
+    template_kwargs: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    const CONFIG: &str = "output_config";
+    const OLDER: &str = "output_format";
+    let why = "is another surface's name: here it is output_config.format";
+    f.refuse("response_format", &[], why)?;
+    let mut config = f.object(CONFIG)?.unwrap_or_default();
+    if let Some(effort) = config.text("effort").map_err(|e| e.within(CONFIG))? {
+        reason_as(&effort, template_kwargs);
+    }
+    let format = config.value("format");
+    config.finish(CONFIG);
+    let (format, name, place) = match (format, f.value(OLDER)) {
+        (Some(_), Some(_)) => {
+            let why = "is the older name of output_config.format: say it in one of them";
+            return Err(ApiError::field(OLDER, why));
+        }
+        (Some(format), None) => (
+            format,
+            "output_config.format",
+            "output_config.format.schema",
+        ),
+        (None, Some(format)) => (format, OLDER, "output_format.schema"),
+        (None, None) => return Ok(()),
+    };
+    let mut format = Fields::of_value(name, format)?;
+    let ty = format.need_text("type").map_err(|e| e.within(name))?;
+    if ty != "json_schema" {
+        let why = format!("must be json_schema, is {ty:?}");
+        return Err(ApiError::field(&format!("{name}.type"), why));
+    }
+    let wanted = format.value("schema");
+    let wanted = wanted.ok_or_else(|| ApiError::field(place, "is required"))?;
+    params.generate.constraint = Some(schema(&wanted, place)?);
+    params.constraint_field = Some(place);
+    format.finish(name);
+    Ok(())
+}
+
 /// `tools`: those that the client runs itself.
 fn take_tools(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
     let mut functions = Vec::new();
-    for (i, tool) in tools::list(f, "tools")?.into_iter().enumerate() {
+    for (i, tool) in f.list("tools")?.into_iter().flatten().enumerate() {
         let field = format!("tools[{i}]");
         match tool.get("type").and_then(Value::as_str) {
             None | Some("custom") => {}
@@ -158,20 +193,6 @@ fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, ApiErro
         }
     }
     Ok(Some(offer))
-}
-
-fn output_format(format: &Value) -> Result<minfer::sampling::ConstraintSpec, ApiError> {
-    const NAME: &str = "output_config.format";
-    match (
-        format.get("type").and_then(Value::as_str),
-        format.get("schema"),
-    ) {
-        (Some("json_schema"), Some(s)) => schema(s, "output_config.format.schema"),
-        _ => Err(ApiError::field(
-            NAME,
-            "must have the type json_schema and a schema",
-        )),
-    }
 }
 
 /// Whether the model is to reason before it answers.

@@ -8,7 +8,7 @@ use minfer::tokenizer::EncodeOptions;
 use serde_json::{Value, json};
 
 use crate::app::Shared;
-use crate::chat::blocking;
+use crate::chat::{blocking, reason_as};
 use crate::fields::Fields;
 use crate::{ApiError, messages, tools};
 
@@ -73,9 +73,13 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let mut f = Fields::parse(&body)?;
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let messages = messages::parse(f.value("messages"))?;
-    let extra = messages::template_kwargs(&mut f)?;
+    let messages = messages::parse(&mut f)?;
+    let mut extra = messages::template_kwargs(&mut f)?;
+    if let Some(effort) = f.text("reasoning_effort")? {
+        reason_as(&effort, &mut extra);
+    }
     let offer = tools::take(&mut f)?;
+    let offer = tools::choose(&mut f, offer, &tools::CHAT)?;
     let request = RenderRequest {
         extra,
         tools: offer.map(|o| o.shown),

@@ -47,14 +47,18 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
 
 /// `messages`, with Ollama's names in place of OpenAI's; none: the model is only to be loaded.
 fn take_messages(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
-    let mut list: Vec<Map<String, Value>> = f.take("messages")?.unwrap_or_default();
+    const NAME: &str = "messages";
+    let mut list = f.list(NAME)?.unwrap_or_default();
     if list.is_empty() {
         return Ok(Vec::new());
     }
     for (i, message) in list.iter_mut().enumerate() {
+        let Value::Object(message) = message else {
+            continue; // refused below
+        };
         let images = message.remove("images").filter(|v| !v.is_null());
         if images.is_some_and(|images| images != json!([])) {
-            let name = format!("messages[{i}].images");
+            let name = format!("{NAME}[{i}].images");
             return Err(ApiError::field(&name, NO_IMAGES));
         }
         for (theirs, ours) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
@@ -63,7 +67,10 @@ fn take_messages(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
             }
         }
     }
-    messages::parse(Some(json!(list)))
+    messages::parse(&mut Fields::of(Map::from_iter([(
+        NAME.to_owned(),
+        json!(list),
+    )])))
 }
 
 /// A prompt.

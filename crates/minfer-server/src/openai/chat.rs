@@ -39,7 +39,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
 
 /// The body's fields.
 fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
-    let messages = messages::parse(f.value("messages"))?;
+    let messages = messages::parse(f)?;
     let mut params = Params::take(f, model)?;
     let top: Option<usize> = f.take("top_logprobs")?;
     params.generate.logprobs = match (f.flag("logprobs")?, top) {
@@ -61,7 +61,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     f.refuse("functions", &[json!([])], OLDER)?;
     f.refuse("function_call", &[json!("none"), json!("auto")], OLDER)?;
     let offer = tools::take(f)?;
-    let offer = tools::choose(f, offer)?;
+    let offer = tools::choose(f, offer, &tools::CHAT)?;
     others::refuse(f)?;
     Ok(Chat {
         messages,

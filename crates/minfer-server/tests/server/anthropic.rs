@@ -99,18 +99,66 @@ fn every_end_has_its_name() {
     assert_eq!(reason.as_deref(), Some("model_context_window_exceeded"));
 }
 
+/// Under its name, and under that of its beta (SDK 0.75).
 #[test]
 fn an_answer_follows_a_schema() {
     let server = Setup::of(&["llama"]).start();
     let schema = json!({"enum": ["yes", "no"]});
-    let format = json!({"format": {"type": "json_schema", "schema": schema}});
-    let ask = with(
-        ask(),
-        &[("output_config", format), ("temperature", json!(1))],
-    );
-    let whole = server.post("/v1/messages", &ask).json();
-    let text = whole["content"][0]["text"].as_str().expect("a text");
-    assert!(text == "\"yes\"" || text == "\"no\"", "{whole}");
+    let format = json!({"type": "json_schema", "schema": schema});
+    for more in [
+        ("output_config", json!({"format": format})),
+        ("output_format", format.clone()),
+    ] {
+        let ask = with(ask(), &[more, ("temperature", json!(1))]);
+        let whole = server.post("/v1/messages", &ask).json();
+        let text = whole["content"][0]["text"].as_str().expect("a text");
+        assert!(text == "\"yes\"" || text == "\"no\"", "{whole}");
+    }
+    let both = [
+        ("output_config", json!({"format": format})),
+        ("output_format", format.clone()),
+    ];
+    let reply = server.post("/v1/messages", &with(ask(), &both));
+    assert!(reply.status == 400, "{}", reply.text);
+    for (key, value, says) in [
+        (
+            "output_format",
+            json!({"type": "json_schema"}),
+            "output_format.schema: is required",
+        ),
+        (
+            "output_format",
+            json!({"type": "text"}),
+            "output_format.type: must be json_schema",
+        ),
+        (
+            "output_format",
+            json!("json"),
+            "output_format: must be an object, not a string",
+        ),
+        (
+            "output_format",
+            json!({"type": "json_schema", "schema": {"not": {}}}),
+            "output_format.schema: the JSON schema can't be used",
+        ),
+        (
+            "output_config",
+            json!({"effort": 1}),
+            "output_config.effort: must be a string",
+        ),
+        (
+            "response_format",
+            json!({"type": "json_object"}),
+            "response_format: is another surface's name",
+        ),
+    ] {
+        let reply = server.post("/v1/messages", &with(ask(), &[(key, value)]));
+        assert!(
+            reply.status == 400 && reply.text.contains(says),
+            "{says}: {}",
+            reply.text
+        );
+    }
 }
 
 #[test]
@@ -133,13 +181,26 @@ fn failures_have_anthropic_s_shape_and_name_the_field() {
             "invalid_request_error",
         ),
         (
+            "messages[0].content[0].text",
+            json!(null),
+            400,
+            "invalid_request_error",
+        ),
+        (
             "thinking",
             json!({"type": "enabled", "budget_tokens": "many"}),
             400,
             "invalid_request_error",
         ),
     ] {
-        let reply = server.post("/v1/messages", &with(ask(), &[(key, value.clone())]));
+        let more = match key {
+            "messages[0].content[0].text" => (
+                "messages",
+                json!([{"role": "user", "content": [{"type": "text", "text": 1}]}]),
+            ),
+            key => (key, value.clone()),
+        };
+        let reply = server.post("/v1/messages", &with(ask(), &[more]));
         assert_eq!(reply.status, status, "{key} {value}: {}", reply.text);
         let body = reply.json();
         assert_eq!(

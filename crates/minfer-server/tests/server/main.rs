@@ -7,6 +7,7 @@ mod embeddings;
 mod golden;
 mod guard;
 mod harness;
+mod history;
 mod life;
 mod limits;
 mod llama;

@@ -127,16 +127,86 @@ fn what_can_t_be_honoured_is_refused_by_name() {
         ("truncation", json!("auto")),
         ("max_output_tokens", json!(0)),
         ("temperature", json!(-1)),
+        ("max_tool_calls", json!("many")),
+        ("response_format", json!({"type": "json_object"})),
         ("text.format", json!(null)),
+        ("text.format.schema", json!(null)),
         ("text.verbosity", json!(null)),
     ] {
         let more = match key {
             "text.format" => ("text", json!({"format": {"type": "xml"}})),
+            "text.format.schema" => (
+                "text",
+                json!({"format": {"type": "json_schema", "name": "x"}}),
+            ),
             "text.verbosity" => ("text", json!({"verbosity": "low"})),
             key => (key, value),
         };
         let reply = server.post("/v1/responses", &with(ask(), &[more]));
         assert_eq!(reply.status, 400, "{key}: {}", reply.text);
-        assert_eq!(reply.json()["error"]["param"], key, "{}", reply.text);
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], key, "{}", reply.text);
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.starts_with(key), "{message}");
+        // Where it is in responses, as OpenAI's own refusal says.
+        assert!(key != "response_format" || message.contains("text.format"));
+    }
+}
+
+/// It counts calls of tools that the server runs, of which there are none: any number holds, and is said again.
+#[test]
+fn a_limit_of_calls_is_said_again() {
+    let server = Setup::of(&["llama"]).start();
+    for (limit, said) in [(json!(2), json!(2)), (json!(null), json!(null))] {
+        let ask = with(ask(), &[("max_tool_calls", limit)]);
+        let whole = server.post("/v1/responses", &ask).json();
+        assert_eq!(whole.get("max_tool_calls"), Some(&said), "{whole}");
+    }
+}
+
+/// Chat's choice has more levels.
+#[test]
+fn a_choice_that_can_t_be_made_is_named_by_its_own_place() {
+    let server = Setup::of(&["llama"]).start();
+    let tool = json!({"type": "function", "name": "f", "parameters": {"type": "object"}});
+    for (choice, param, says) in [
+        (
+            json!({"type": "function", "name": "g"}),
+            "tool_choice.name",
+            "g",
+        ),
+        (
+            json!({"type": "function"}),
+            "tool_choice.name",
+            "is required",
+        ),
+        (
+            json!({"type": "web_search"}),
+            "tool_choice.type",
+            "is \"web_search\"",
+        ),
+        (json!({}), "tool_choice.type", "is null"),
+        (
+            json!({"type": "allowed_tools", "mode": "auto", "tools": []}),
+            "tool_choice.tools",
+            "list",
+        ),
+        (
+            json!({"type": "allowed_tools", "mode": "often", "tools": [{"type": "function", "name": "f"}]}),
+            "tool_choice.mode",
+            "is \"often\"",
+        ),
+        (json!("often"), "tool_choice", "is \"often\""),
+    ] {
+        let more = [("tools", json!([tool])), ("tool_choice", choice)];
+        let reply = server.post("/v1/responses", &with(ask(), &more));
+        assert_eq!(reply.status, 400, "{param}: {}", reply.text);
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], param, "{}", reply.text);
+        let message = error["message"].as_str().expect("a message");
+        assert!(
+            message.contains(says) && !message.contains("Some("),
+            "{message}"
+        );
     }
 }

@@ -291,6 +291,8 @@ fn tools_that_can_t_be_held_to_are_refused_by_field() {
     let (server, ask) = start(&calling());
     let strict = json!([{"type": "function", "function": {"name": "f", "strict": true,
         "parameters": {"type": "object", "properties": {"x": {"not": {"type": "string"}}}}}}]);
+    let listed =
+        json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]);
     for (more, param, says) in [
         (
             vec![("tools", strict)],
@@ -306,6 +308,25 @@ fn tools_that_can_t_be_held_to_are_refused_by_field() {
             vec![("tools", tools()), ("tool_choice", json!("sometimes"))],
             "tool_choice",
             "sometimes",
+        ),
+        (
+            vec![("tools", tools()), ("tool_choice", json!({"type": "tool"}))],
+            "tool_choice.type",
+            "is \"tool\"",
+        ),
+        // Nothing holds its calls: it is said at once all the same, as OpenAI does.
+        (
+            vec![("tools", listed)],
+            "tools[0].function.parameters",
+            "its type is \"array\"",
+        ),
+        (
+            vec![(
+                "tools",
+                json!([{"type": "function", "function": {"name": 1}}]),
+            )],
+            "tools[0].function.name",
+            "must be a string, not a number",
         ),
         (
             vec![("functions", json!([weather()]))],

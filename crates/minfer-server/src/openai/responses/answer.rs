@@ -340,6 +340,7 @@ fn begin(talk: &Conversation, echo: Echo) -> Map<String, Value> {
         "incomplete_details": null,
         "instructions": echo.instructions,
         "max_output_tokens": generate.n_predict,
+        "max_tool_calls": echo.max_tool_calls,
         "metadata": echo.metadata,
         "model": talk.loaded.id,
         "output": [],

@@ -3,25 +3,11 @@
 use std::collections::HashMap;
 
 use minfer::chat::{FunctionCall, Message, ToolCall};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
-use crate::fields::kind;
-use crate::messages::{self, MAX_MESSAGES};
-
-#[derive(Deserialize)]
-struct Call {
-    call_id: String,
-    name: String,
-    arguments: String,
-}
-
-#[derive(Deserialize)]
-struct CallOutput {
-    call_id: String,
-    output: Value,
-}
+use crate::fields::{Fields, mismatch};
+use crate::messages::{self, MAX_MESSAGES, Reader};
 
 /// `instructions` and `input`: a text, or items (messages, reasoning, function calls and what they gave).
 ///
@@ -32,10 +18,7 @@ pub fn parse(instructions: Option<&str>, input: Option<Value>) -> Result<Vec<Mes
         Some(Value::Array(items)) => items,
         Some(Value::String(text)) => vec![json!({"role": "user", "content": text})],
         None => return Err(ApiError::field("input", "is required")),
-        Some(other) => {
-            let why = format!("must be a string or a list of items, not {}", kind(&other));
-            return Err(ApiError::field("input", why));
-        }
+        Some(other) => return Err(mismatch("input", "a string or a list of items", &other)),
     };
     if items.is_empty() || items.len() > MAX_MESSAGES {
         let n = items.len();
@@ -46,7 +29,9 @@ pub fn parse(instructions: Option<&str>, input: Option<Value>) -> Result<Vec<Mes
     talk.messages
         .extend(instructions.map(|text| Message::new("system", text)));
     for (i, item) in items.into_iter().enumerate() {
-        talk.item(&format!("input[{i}]"), item)?;
+        let name = format!("input[{i}]");
+        let item = Fields::of_value(&name, item)?;
+        talk.item(item).map_err(|e| e.within(&name))?;
     }
     Ok(talk.messages)
 }
@@ -62,11 +47,17 @@ struct Talk {
 }
 
 impl Talk {
-    fn item(&mut self, name: &str, item: Value) -> Result<(), ApiError> {
-        let ty = item.get("type").and_then(Value::as_str);
-        match ty.unwrap_or("message") {
+    /// The next item; errors name the field within it.
+    fn item(&mut self, mut item: Fields) -> Result<(), ApiError> {
+        const TYPE: &str = "type";
+        let ty = item.text(TYPE)?;
+        match ty.as_deref().unwrap_or("message") {
             "message" => {
-                let mut message = message(name, item)?;
+                // They are about the item, not for a template.
+                for key in ["id", "status", "phase"] {
+                    item.value(key);
+                }
+                let mut message = Reader::default().message(item)?;
                 // Reasoning that no answer followed has no turn.
                 let reasoning = self.reasoning.take();
                 if message.role == "assistant" {
@@ -75,44 +66,33 @@ impl Talk {
                 self.messages.push(message);
             }
             "reasoning" => {
-                let texts = ["content", "summary"].map(|key| texts(&item, key));
+                let texts = ["content", "summary"].map(|key| texts(item.value(key)));
                 if let Some(text) = texts.into_iter().find(|text| !text.is_empty()) {
                     self.reasoning.get_or_insert_default().push_str(&text);
                 }
             }
-            "function_call" => {
-                let call = serde_json::from_value(item).map_err(|e| ApiError::field(name, e))?;
-                self.call(call);
-            }
-            "function_call_output" => {
-                let output: CallOutput =
-                    serde_json::from_value(item).map_err(|e| ApiError::field(name, e))?;
-                let Some(function) = self.calls.get(&output.call_id) else {
-                    let why = format!("'{}' is the id of no call before it", output.call_id);
-                    return Err(ApiError::field(&format!("{name}.call_id"), why));
-                };
-                let said = json!({"role": "tool", "content": output.output, "name": function, "tool_call_id": output.call_id});
-                self.messages.push(message(name, said)?);
-            }
+            "function_call" => self.call(item)?,
+            "function_call_output" => self.output(item)?,
             other => {
-                let why = format!("type '{other}' is not supported");
-                return Err(ApiError::field(name, why));
+                let why = format!("'{other}' is not supported");
+                return Err(ApiError::field(TYPE, why));
             }
         }
         Ok(())
     }
 
     /// A call belongs to the assistant's turn that it follows.
-    fn call(&mut self, call: Call) {
-        self.calls.insert(call.call_id.clone(), call.name.clone());
+    fn call(&mut self, mut item: Fields) -> Result<(), ApiError> {
+        let id = item.need_text("call_id")?;
         let function = FunctionCall {
-            name: call.name,
-            arguments: Value::String(call.arguments),
+            name: item.need_text("name")?,
+            arguments: Value::String(item.need_text("arguments")?),
             extra: Map::new(),
         };
+        self.calls.insert(id.clone(), function.name.clone());
         let call = ToolCall {
             kind: "function".to_owned(),
-            id: Some(call.call_id),
+            id: Some(id),
             function,
             extra: Map::new(),
         };
@@ -127,34 +107,37 @@ impl Talk {
                 ..Message::default()
             }),
         }
+        Ok(())
+    }
+
+    /// What a call gave.
+    fn output(&mut self, mut item: Fields) -> Result<(), ApiError> {
+        const OUTPUT: &str = "output";
+        let id = item.need_text("call_id")?;
+        let Some(function) = self.calls.get(&id) else {
+            let why = format!("'{id}' is the id of no call before it");
+            return Err(ApiError::field("call_id", why));
+        };
+        let output = item.value(OUTPUT);
+        let output = output.ok_or_else(|| ApiError::field(OUTPUT, "is required"))?;
+        self.messages.push(Message {
+            role: "tool".to_owned(),
+            content: Some(messages::content(OUTPUT, output)?),
+            tool_call_id: Some(id),
+            name: Some(function.clone()),
+            ..Message::default()
+        });
+        Ok(())
     }
 }
 
 /// The texts of a list of parts.
-fn texts(item: &Value, key: &str) -> String {
-    let parts = item.get(key).and_then(Value::as_array);
+fn texts(parts: Option<Value>) -> String {
+    let parts = parts.as_ref().and_then(Value::as_array);
     let texts = parts.into_iter().flatten();
     texts
         .filter_map(|p| p.get("text").and_then(Value::as_str))
         .collect()
-}
-
-/// A message, known to clients as `name`.
-fn message(name: &str, mut item: Value) -> Result<Message, ApiError> {
-    if let Some(item) = item.as_object_mut() {
-        // They are about the item, not for a template.
-        for key in ["type", "id", "status", "phase"] {
-            item.shift_remove(key);
-        }
-    }
-    let named = |text: String| text.replace("messages[0]", name);
-    let parsed = messages::parse(Some(Value::Array(vec![item]))).map_err(|e| ApiError {
-        message: named(e.message.clone()),
-        param: e.param.clone().map(named),
-        ..e
-    })?;
-    let first = parsed.into_iter().next();
-    first.ok_or_else(|| ApiError::field(name, "is no message"))
 }
 
 #[cfg(test)]
@@ -193,7 +176,26 @@ mod tests {
                 json!([{"role": "user", "content": "a"}, {"role": "king", "content": "b"}]),
                 "input[1].role",
             ),
-            (json!([{"type": "item_reference", "id": "x"}]), "input[0]"),
+            (json!(["Hi"]), "input[0]"),
+            (
+                json!([{"type": "item_reference", "id": "x"}]),
+                "input[0].type",
+            ),
+            (
+                json!([{"type": "function_call", "call_id": "x", "name": "f", "arguments": {}}]),
+                "input[0].arguments",
+            ),
+            (
+                json!([{"role": "user", "content": [{"type": "input_text", "text": 1}]}]),
+                "input[0].content[0].text",
+            ),
+            (
+                json!([
+                    {"type": "function_call", "call_id": "x", "name": "f", "arguments": ""},
+                    {"type": "function_call_output", "call_id": "x", "output": 3},
+                ]),
+                "input[1].output",
+            ),
             (
                 json!([{"role": "user", "content": [{"type": "input_image"}]}]),
                 "input[0].content[0]",

@@ -13,11 +13,14 @@ use serde_json::{Map, Value, json};
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, reason_as};
-use crate::fields::{Fields, kind};
-use crate::params::{MAX_TOP, Params, response_format, take_sampling};
+use crate::fields::{Fields, mismatch};
+use crate::params::{MAX_TOP, Params, answer_format, take_sampling};
 use crate::sse;
 use crate::tools::{self, Offer};
 use answer::Events;
+
+/// Where the answer's form is said.
+const FORMAT: &str = "text.format";
 
 /// What a request says that its response repeats.
 struct Echo {
@@ -30,6 +33,7 @@ struct Echo {
     tools: Value,
     tool_choice: Value,
     parallel: Value,
+    max_tool_calls: Option<u64>,
 }
 
 /// The handler.
@@ -62,6 +66,8 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     f.refuse("context_management", &[json!([])], ELSEWHERE)?;
     let why = "a prompt is never cut: shorten the input";
     f.refuse("truncation", &[json!("disabled")], why)?;
+    let why = "is chat's name: here it is text.format";
+    f.refuse("response_format", &[], why)?;
     f.value("store"); // asked for or not: nothing is kept, and the response says so
     Ok(())
 }
@@ -87,13 +93,8 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     let wanted = include.iter().any(|i| i == "message.output_text.logprobs");
     params.generate.logprobs = wanted.then(|| top.unwrap_or(0));
     let format = take_format(f)?;
-    params.generate.constraint = response_format(format.clone())
-        .map_err(|e| ApiError::bad_request(e.message.replace("response_format", "text.format")))
-        .map_err(|e| ApiError {
-            param: Some("text.format".to_owned()),
-            ..e
-        })?;
-    params.constraint_field = Some("text.format");
+    params.generate.constraint = answer_format(&format, FORMAT, "text.format.schema")?;
+    params.constraint_field = Some(FORMAT);
     let effort = take_effort(f)?;
     let mut template_kwargs = Map::new();
     if let Some(effort) = &effort {
@@ -110,11 +111,13 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
         tool_choice: f.peek("tool_choice").unwrap_or(json!("auto")),
         parallel: f.peek("parallel_tool_calls").unwrap_or(json!(true)),
         tools,
+        // It counts calls of tools that a server runs; this one runs none, so no number is too small.
+        max_tool_calls: f.take("max_tool_calls")?,
     };
     let chat = Chat {
         messages,
         template_kwargs,
-        tools: tools::choose(f, offer)?,
+        tools: tools::choose(f, offer, &tools::RESPONSES)?,
         split_reasoning: true,
         params,
     };
@@ -124,7 +127,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
 /// `tools`, and how the response repeats them.
 fn take_tools(f: &mut Fields) -> Result<(Option<Offer>, Value), ApiError> {
     let (mut functions, mut echo) = (Vec::new(), Vec::new());
-    for (i, tool) in tools::list(f, "tools")?.into_iter().enumerate() {
+    for (i, tool) in f.list("tools")?.into_iter().flatten().enumerate() {
         let field = format!("tools[{i}]");
         let ty = tool.get("type").and_then(Value::as_str).unwrap_or_default();
         if ty != "function" {
@@ -154,10 +157,7 @@ fn take_format(f: &mut Fields) -> Result<Value, ApiError> {
     text.finish("text");
     match format {
         Value::Object(_) => Ok(format),
-        other => {
-            let why = format!("must be an object, not {}", kind(&other));
-            Err(ApiError::field("text.format", why))
-        }
+        other => Err(mismatch(FORMAT, "an object", &other)),
     }
 }
 
