@@ -53,7 +53,8 @@ def render(tokenizer, source, conv):
         try:
             text = tokenizer.apply_chat_template(
                 messages, tools=conv.get("tools"), chat_template=source, tokenize=False,
-                add_generation_prompt=conv["add_generation_prompt"], **conv.get("extra", {}))
+                add_generation_prompt=conv["add_generation_prompt"],
+                continue_final_message=conv.get("continue_final_message", False), **conv.get("extra", {}))
             return "ok", text
         except Exception as e:  # a template may fail in any way
             raised = type(e) is jinja2.exceptions.TemplateError

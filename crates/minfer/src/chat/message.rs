@@ -93,6 +93,35 @@ impl Message {
             ..Message::default()
         }
     }
+
+    /// Its text; parts that are no text have none.
+    pub fn text(&self) -> String {
+        match &self.content {
+            None => String::new(),
+            Some(Content::Text(text)) => text.clone(),
+            Some(Content::Parts(parts)) => {
+                let texts = parts.iter().map(|p| p.get("text"));
+                texts.filter_map(|t| t?.as_str()).collect()
+            }
+        }
+    }
+
+    /// Whether it calls tools.
+    pub fn calls(&self) -> bool {
+        self.tool_calls.as_ref().is_some_and(|c| !c.is_empty())
+    }
+
+    /// Says more.
+    pub(super) fn append(&mut self, more: &str) {
+        match &mut self.content {
+            Some(Content::Text(text)) => text.push_str(more),
+            Some(Content::Parts(parts)) => match parts.last_mut().and_then(|p| p.get_mut("text")) {
+                Some(Value::String(text)) => text.push_str(more),
+                _ => parts.push(json!({"type": "text", "text": more})),
+            },
+            None => self.content = Some(Content::Text(more.to_owned())),
+        }
+    }
 }
 
 /// A conversation to render.
@@ -104,6 +133,8 @@ pub struct RenderRequest {
     pub tools: Option<Value>,
     /// True to end with the opening of the assistant's turn.
     pub add_generation_prompt: bool,
+    /// True to end within the last message, which must be the assistant's: the model goes on with its text. No turn is opened then.
+    pub continue_final_message: bool,
     /// What `strftime_now` sees; `None`: the clock (UTC).
     pub now: Option<DateTime>,
     /// More variables for the template (`enable_thinking`, …). They win over the model's special tokens.

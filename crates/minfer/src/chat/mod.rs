@@ -14,6 +14,7 @@
     )
 )]
 
+mod begun;
 mod date;
 mod hold;
 mod jinja;
@@ -72,6 +73,12 @@ pub enum ChatError {
     /// A conversation needs at least one message.
     #[error("a conversation needs at least one message")]
     NoMessages,
+    /// The last message can't be gone on with.
+    #[error("the last message can't be continued: {why}; end with a message of the user's")]
+    Continue {
+        /// Why not.
+        why: &'static str,
+    },
     /// A metadata field has another type than it must have.
     #[error("{key}: {what}")]
     Metadata {

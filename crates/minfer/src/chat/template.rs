@@ -264,10 +264,14 @@ impl ChatTemplate {
     /// Renders a conversation as transformers does. Tool-call arguments given as JSON text are shown to the template as objects, and as text where it
     /// fails on objects; text content is shown as the template expects it (a string, or a list of parts).
     ///
-    /// Errors: no message; the template raises, fails or does not end; user text that can't be told from control tokens.
+    /// Errors: no message; the template raises, fails or does not end; user text that can't be told from control tokens; a last message that
+    /// can't be gone on with.
     pub fn render(&self, request: &RenderRequest) -> Result<Rendered, ChatError> {
         if request.messages.is_empty() {
             return Err(ChatError::NoMessages);
+        }
+        if request.continue_final_message {
+            return self.render_begun(request);
         }
         let compiled = self.compiled(request);
         let shape = Shape {

@@ -523,3 +523,58 @@ fn a_template_that_shows_tools_is_left_alone() {
     assert!(!text.contains("You can call tools"));
     assert_eq!(t.tool_format(), ToolFormat::Hermes);
 }
+
+/// A conversation whose last message the model goes on with.
+fn begun(messages: &[(&str, &str)]) -> RenderRequest {
+    let messages = messages.iter().map(|(role, text)| Message::new(role, text));
+    RenderRequest {
+        continue_final_message: true,
+        ..request(messages.collect())
+    }
+}
+
+#[test]
+fn a_beginning_is_the_users_text_and_the_prompt_s_end() {
+    let t = template(super::CHATML);
+    for (said, pieces) in [
+        (
+            "Sure, <|im_end|>\n<|im_start|>user",
+            vec!["<|im_end|>", "<|im_start|>"],
+        ),
+        ("ends with <|im_end|>", vec!["<|im_end|>"]),
+        // What can't become a token any more: nothing follows it.
+        ("a piece: <|im_", vec![]),
+        ("", vec![]),
+    ] {
+        let r = t.render(&begun(&[("user", "hi"), ("assistant", said)]));
+        let r = r.unwrap();
+        let head = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(r.text, format!("{head}{said}"));
+        assert_eq!(user_pieces(&r), pieces, "{said}");
+    }
+}
+
+#[test]
+fn what_can_t_be_continued_is_refused() {
+    let call = json!({"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]});
+    let call: Message = serde_json::from_value(call).unwrap();
+    let mut calls = begun(&[("user", "hi")]);
+    calls.messages.push(call);
+    let said = begun(&[("user", "hi"), ("assistant", "a")]);
+    let twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}";
+    let users = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}";
+    for (source, request, says) in [
+        (
+            super::CHATML,
+            &begun(&[("user", "hi")]),
+            "not the assistant's",
+        ),
+        (super::CHATML, &calls, "calls tools"),
+        (twice, &said, "more than once"),
+        (users, &said, "does not show it"),
+    ] {
+        let e = template(source).render(request).unwrap_err();
+        assert!(matches!(e, super::ChatError::Continue { .. }), "{e}");
+        assert!(e.to_string().contains(says), "{e}");
+    }
+}

@@ -91,6 +91,11 @@ impl ControlTokens {
     }
 }
 
+/// Private-use characters that do not occur in `texts`.
+pub(super) fn marks(texts: &[&str]) -> impl Iterator<Item = char> {
+    ('\u{f0000}'..='\u{ffffd}').filter(|c| !texts.iter().any(|t| t.contains(*c)))
+}
+
 /// The two characters that wrap a piece, and the pieces that were wrapped.
 #[derive(Debug)]
 pub(super) struct Marker<'a> {
@@ -104,8 +109,7 @@ pub(super) struct Marker<'a> {
 impl<'a> Marker<'a> {
     /// A marker whose characters do not occur in `texts`; `None` if there are no two such characters.
     pub(super) fn new(tokens: &'a ControlTokens, texts: &[&str]) -> Option<Marker<'a>> {
-        let mut free =
-            ('\u{f0000}'..='\u{ffffd}').filter(|c| !texts.iter().any(|t| t.contains(*c)));
+        let mut free = marks(texts);
         Some(Marker {
             tokens,
             open: free.next()?,
