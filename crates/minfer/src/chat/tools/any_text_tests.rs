@@ -110,9 +110,10 @@ proptest! {
     #[test]
     fn how_an_answer_is_cut_changes_nothing_and_nothing_is_lost(answer in answers(), cuts in proptest::collection::vec(1..9usize, 0..40), pick in 0..FORMATS.len()) {
         let format = FORMATS[pick];
-        for hold in [false, true] {
+        for (hold, beside) in [(false, false), (true, false), (false, true)] {
             let new = || {
-                let parser = ToolParser::new(format, &tools());
+                let parser = ToolParser::new(format, tools());
+                let parser = if beside { parser.beside_json() } else { parser };
                 if hold { parser.whole() } else { parser }
             };
             let want = read(new(), &answer);

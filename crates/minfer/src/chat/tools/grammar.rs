@@ -33,7 +33,8 @@ pub struct ToolRules<'a> {
     pub parallel: bool,
     /// Reasoning that may stand first, and whether the prompt has opened it.
     pub reasoning: Option<(ReasoningTags, bool)>,
-    /// The schema of an answer in JSON that calls nothing, where the choice allows one; `None`: any text.
+    /// The schema of an answer in JSON that calls nothing, where the choice allows one; `None`: any text. Such an answer is read by a parser that knows of it
+    /// ([`super::ToolParser::beside_json`]); what could be both, where calls have no marker, is a call.
     pub answer: Option<&'a Value>,
 }
 
@@ -176,8 +177,17 @@ impl ToolFormat {
         if auto && free && !rules.tools.iter().any(|t| t.strict) {
             return Ok(None);
         }
-        if auto && rules.answer.is_some() && notation::of(self).mark.is_empty() {
-            return Err(ToolError::Answer);
+        // An answer in JSON beside calls that are JSON without a marker.
+        let beside = rules
+            .answer
+            .filter(|_| auto && notation::of(self).mark.is_empty());
+        if let Some(schema) = beside
+            && rules.tools.iter().any(|t| t.strict)
+            && !["name", self.key()]
+                .iter()
+                .any(|key| schema::never_has(schema, key))
+        {
+            return Err(ToolError::Answer(self.key()));
         }
         let named = |t: &&Tool| match rules.choice {
             ToolChoice::Named(name) => t.name == name,
@@ -205,7 +215,11 @@ impl ToolFormat {
                         tool: tool.name.clone(),
                     })?,
             };
-            calls.push(self.call(&mut lark, tool, &parameters)?);
+            calls.push(match beside.is_some() {
+                // Of the same parts as the answer, or the first of them would decide which it is.
+                true => lark.json(&schema::named(&tool.name, self.key(), &parameters)),
+                false => self.call(&mut lark, tool, &parameters)?,
+            });
         }
         let call = lark.rule(&calls.join(" | "));
         let reasoning = rules
@@ -290,16 +304,17 @@ impl ToolFormat {
     /// A call between its marks.
     fn call(self, lark: &mut Lark, tool: &Tool, parameters: &Value) -> Result<String, ToolError> {
         let name = json!(tool.name);
-        let in_json = |key: &str, lark: &mut Lark| {
-            let head = format!("{{\"name\": {name}, \"{key}\": ");
+        let in_json = |lark: &mut Lark| {
+            let head = format!("{{\"name\": {name}, \"{}\": ", self.key());
             let arguments = lark.json(parameters);
             format!("{} {arguments} \"}}\"", lark.text(&head))
         };
         Ok(match self {
-            ToolFormat::Hermes | ToolFormat::Mistral | ToolFormat::Json => {
-                in_json("arguments", lark)
-            }
-            ToolFormat::Llama3 | ToolFormat::Python => in_json("parameters", lark),
+            ToolFormat::Hermes
+            | ToolFormat::Mistral
+            | ToolFormat::Json
+            | ToolFormat::Llama3
+            | ToolFormat::Python => in_json(lark),
             ToolFormat::MistralArgs => {
                 let arguments = lark.json(parameters);
                 format!("{name} {} {arguments}", lark.mark("[ARGS]"))

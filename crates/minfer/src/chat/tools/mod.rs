@@ -78,12 +78,12 @@ pub enum ToolError {
         /// The tool.
         tool: String,
     },
-    /// A schema for answers that call nothing, in a format whose calls are JSON themselves.
+    /// A schema for answers that call nothing, which allows what reads as a call, beside tools whose calls must be held.
     #[error(
-        "a schema for the answer can't be used together with tools here: this model's calls are JSON without a marker, and could not be told \
-         from it; leave one of them out, or require a call"
+        "a schema for the answer that allows the keys \"name\" and \"{0}\" can't be used together with strict tools here: this model's calls are JSON without a \
+         marker, and one that does not follow its tool's schema could not be told from the answer; set \"additionalProperties\": false, or leave strict out"
     )]
-    Answer,
+    Answer(&'static str),
     /// A schema whose values are too many to be written one by one.
     #[error(
         "tool {tool:?}: its parameters are too many, or refer to themselves too often, for this model's format of calls"
@@ -227,6 +227,14 @@ impl ToolFormat {
             ToolFormat::FunctionGemma => FUNCTION_GEMMA,
             ToolFormat::Python => PYTHON,
             ToolFormat::Json => JSON,
+        }
+    }
+
+    /// The key of a call's arguments, where calls are JSON with names for their parts.
+    fn key(self) -> &'static str {
+        match self {
+            ToolFormat::Llama3 | ToolFormat::Python => "parameters",
+            _ => "arguments",
         }
     }
 

@@ -1,9 +1,13 @@
 //! Calls, read from an answer as it comes.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use super::json::{Arguments, Object};
 use super::literal::{Gemma, Python};
 use super::tags::Tags;
-use super::{FENCES, Opener, Tool, ToolDelta, ToolFormat};
+use super::{FENCES, Opener, Tool, ToolDelta, ToolFormat, notation};
 use crate::chat::hold::{hold, take};
 
 /// Longest name read; a model that goes on is not naming a tool.
@@ -23,7 +27,7 @@ pub(super) enum Step {
 
 /// Where a call is told.
 pub(super) struct Sink {
-    tools: Vec<Tool>,
+    tools: Arc<[Tool]>,
     index: usize,
     deltas: Vec<ToolDelta>,
 }
@@ -114,6 +118,10 @@ impl Call {
 }
 
 enum State {
+    /// At the start of an answer that is either calls or JSON.
+    Either,
+    /// Within such JSON: no call comes.
+    Json,
     /// Outside of calls. `start`: nothing has come that could not stand before a call; `after`: a call was last.
     Text { start: bool, after: bool },
     /// After an opening marker (the first `mark` bytes of what is raw), or after a call within it.
@@ -145,6 +153,21 @@ enum Next {
     Nothing,
 }
 
+/// The beginning of a JSON text, without the white space between its parts.
+fn squeezed(text: &str) -> String {
+    let (mut within, mut escaped) = (false, false);
+    let keep = |c: &char| {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if within => escaped = true,
+            '"' => within = !within,
+            _ => return within || !c.is_whitespace(),
+        }
+        true
+    };
+    text.chars().filter(keep).collect()
+}
+
 /// Reads calls from an answer that comes in pieces. How it is cut changes nothing.
 ///
 /// Text outside of calls is content, exactly, and only what may become a marker waits; white space, commas and marks around a call belong to it. A call's
@@ -169,7 +192,7 @@ pub struct ToolParser {
 
 impl ToolParser {
     /// A parser at the start of an answer of a model that was offered `tools`.
-    pub fn new(format: ToolFormat, tools: &[Tool]) -> ToolParser {
+    pub fn new(format: ToolFormat, tools: impl Into<Arc<[Tool]>>) -> ToolParser {
         ToolParser {
             format,
             whole: false,
@@ -180,7 +203,7 @@ impl ToolParser {
             raw: String::new(),
             todo: Vec::new(),
             sink: Sink {
-                tools: tools.to_vec(),
+                tools: tools.into(),
                 index: 0,
                 deltas: Vec::new(),
             },
@@ -192,6 +215,13 @@ impl ToolParser {
     /// The same, but a call is told only when it is complete: one that is not is content from its first character on.
     pub fn whole(mut self) -> ToolParser {
         self.whole = true;
+        self
+    }
+
+    /// The same for an answer that a grammar holds to calls, written as [`ToolFormat::grammar`] does, or else to JSON of a schema
+    /// ([`super::ToolRules::answer`]): its first characters tell which it is, and JSON does not wait.
+    pub fn beside_json(mut self) -> ToolParser {
+        self.state = State::Either;
         self
     }
 
@@ -214,6 +244,11 @@ impl ToolParser {
                     }
                     break;
                 }
+                State::Either | State::Json => {
+                    let raw = std::mem::take(&mut self.raw);
+                    self.content(&raw);
+                    break;
+                }
                 // What may stand after a call is no loss.
                 State::Inside { calls, close, .. } if *calls && close.starts_with(raw) => break,
                 State::Call { .. } if self.told => break,
@@ -227,6 +262,8 @@ impl ToolParser {
     fn run(&mut self) {
         while let Some(c) = self.todo.pop() {
             match &mut self.state {
+                State::Either => self.either(c),
+                State::Json => self.content(c.encode_utf8(&mut [0; 4])),
                 State::Text { start, after } => {
                     // After Hermes' tags only tags begin a call.
                     let start = *start && !(*after && self.format == ToolFormat::Hermes);
@@ -243,6 +280,35 @@ impl ToolParser {
                     let step = call.push(c, &mut self.sink);
                     self.called(c, step, mark, close);
                 }
+            }
+        }
+    }
+
+    /// Looks whether an answer begins with a marker, or as a call of one of the tools does.
+    fn either(&mut self, c: char) {
+        self.raw.push(c);
+        let begun = squeezed(&self.raw);
+        let key = self.format.key();
+        let heads = self.sink.tools.iter();
+        let heads =
+            heads.map(|t| format!("{{\"name\":{},\"{key}\":", Value::from(t.name.as_str())));
+        let bare = notation::of(self.format).mark.is_empty();
+        let marks = self.format.openers().iter().map(|o| o.text.to_owned());
+        let mut all = heads.filter(|_| bare).chain(marks);
+        match all.find(|head| head.starts_with(&begun)) {
+            Some(head) if head == begun => {
+                let raw = std::mem::take(&mut self.raw);
+                self.todo.extend(raw.chars().rev());
+                self.state = State::Text {
+                    start: true,
+                    after: false,
+                };
+            }
+            Some(_) if self.raw.len() <= AGAIN => {}
+            _ => {
+                self.state = State::Json;
+                let raw = std::mem::take(&mut self.raw);
+                self.content(&raw);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a tool's schema says of a value's type.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::literal;
 use super::plain::{find, path_of};
@@ -112,6 +112,77 @@ pub(super) fn alone(schema: &Value, root: &Value) -> Value {
     schema
 }
 
+/// Whether no object that a schema allows has this key; false: that is not known.
+pub(super) fn never_has(schema: &Value, key: &str) -> bool {
+    fn never(schema: &Value, root: &Value, key: &str, hops: usize) -> bool {
+        let Some(hops) = hops.checked_sub(1) else {
+            return false;
+        };
+        if let Some(schema) = referred(schema, root) {
+            return never(schema, root, key, hops);
+        }
+        let list = |name: &str| schema.get(name).and_then(Value::as_array);
+        let inner = |schema: &Value| never(schema, root, key, hops);
+        let typed = match schema.get("type") {
+            Some(Value::String(kind)) => kind != "object",
+            Some(Value::Array(kinds)) => !kinds.iter().any(|k| k == "object"),
+            _ => *schema == Value::Bool(false),
+        };
+        let closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
+            && schema.get("patternProperties").is_none()
+            && schema
+                .pointer("/properties")
+                .and_then(|p| p.get(key))
+                .is_none();
+        typed
+            || closed
+            || list("enum").is_some_and(|values| values.iter().all(|v| v.get(key).is_none()))
+            || schema.get("const").is_some_and(|v| v.get(key).is_none())
+            || ["anyOf", "oneOf"]
+                .iter()
+                .filter_map(|name| list(name))
+                .any(|all| all.iter().all(inner))
+            || list("allOf").is_some_and(|all| all.iter().any(inner))
+    }
+    never(schema, schema, key, HOPS)
+}
+
+/// The schema of a call in JSON: the tool's name, then arguments of a schema under `key`.
+pub(super) fn named(name: &str, key: &str, arguments: &Value) -> Value {
+    let mut arguments = arguments.clone();
+    moved(&mut arguments, &format!("#/properties/{key}"), false);
+    json!({
+        "type": "object",
+        "properties": {"name": {"const": name}, key: arguments},
+        "required": ["name", key],
+        "additionalProperties": false,
+    })
+}
+
+/// A schema's references, now that its root lies elsewhere. `names`: an object's keys are names, not keywords.
+fn moved(schema: &mut Value, root: &str, names: bool) {
+    const VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
+    const NAMES: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(|v| moved(v, root, false)),
+        Value::Object(map) => {
+            for (key, value) in map {
+                let is = |keys: &[&str]| !names && keys.contains(&key.as_str());
+                match value {
+                    Value::String(to) if is(&["$ref"]) => {
+                        if let Some(at) = to.strip_prefix('#') {
+                            *to = format!("{root}{at}");
+                        }
+                    }
+                    _ if is(&VALUES) => {}
+                    value => moved(value, root, is(&NAMES)),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// A tool's schema, which must be one of an object; null is one of no properties.
 pub(super) fn object(parameters: &Value) -> Option<Map<String, Value>> {
     match parameters {
@@ -127,5 +198,38 @@ pub(super) fn object(parameters: &Value) -> Option<Map<String, Value>> {
             (kind == "object").then_some(map)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_object_never_has_is_known_where_its_keys_are() {
+        let closed =
+            json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false});
+        let refers = json!({"$ref": "#/$defs/A", "$defs": {"A": closed}});
+        for (schema, has_a, has_b) in [
+            (closed.clone(), false, true),
+            (refers, false, true),
+            (json!({"type": ["array", "null"]}), true, true),
+            (json!({"enum": [{"a": 1}, 2]}), false, true),
+            (json!({"const": {"a": 1}}), false, true),
+            (json!({"anyOf": [closed, {"type": "string"}]}), false, true),
+            (json!({"anyOf": [closed, {"type": "object"}]}), false, false),
+            (json!({"allOf": [closed, {"type": "object"}]}), false, true),
+            (json!({"type": "object"}), false, false),
+            (
+                json!({"type": "object", "patternProperties": {}, "additionalProperties": false}),
+                false,
+                false,
+            ),
+            (json!({"$ref": "#"}), false, false),
+            (json!({}), false, false),
+        ] {
+            let never = (never_has(&schema, "a"), never_has(&schema, "b"));
+            assert_eq!(never, (has_a, has_b), "{schema}");
+        }
     }
 }

@@ -85,11 +85,11 @@ pub(super) fn read(mut parser: ToolParser, answer: &str) -> Vec<Part> {
 }
 
 fn streamed(format: ToolFormat, answer: &str) -> Vec<Part> {
-    read(ToolParser::new(format, &tools()), answer)
+    read(ToolParser::new(format, tools()), answer)
 }
 
 pub(super) fn whole(format: ToolFormat, answer: &str) -> Vec<Part> {
-    read(ToolParser::new(format, &tools()).whole(), answer)
+    read(ToolParser::new(format, tools()).whole(), answer)
 }
 
 /// Both ways agree.
@@ -413,7 +413,7 @@ fn a_call_that_goes_wrong_after_it_was_told() {
 
 #[test]
 fn only_what_may_become_a_marker_waits() {
-    let mut parser = ToolParser::new(Hermes, &tools());
+    let mut parser = ToolParser::new(Hermes, tools());
     let content = |text: &str| vec![ToolDelta::Content(text.to_owned())];
     assert_eq!(parser.push("I see \n<to"), content("I see"));
     assert_eq!(
@@ -436,7 +436,7 @@ fn only_what_may_become_a_marker_waits() {
     assert_eq!(parser.push("\n</tool_call>\n"), []);
     assert_eq!(parser.finish(), []);
     // Without a marker: only an answer that begins like a tool's name.
-    let mut parser = ToolParser::new(Python, &tools());
+    let mut parser = ToolParser::new(Python, tools());
     assert_eq!(parser.push("\n no"), []);
     assert_eq!(parser.push("d"), content("\n nod"));
 }

@@ -393,38 +393,82 @@ fn gemma_takes_many_optional_properties() {
     assert!(!QWEN.takes(&spec, &call("p39:2,p03:1")));
 }
 
-/// With a schema for answers that call nothing, an answer is calls, or JSON that the schema allows.
+/// With a schema for answers that call nothing, an answer is calls, or JSON that the schema allows, and the parser tells them apart.
 #[test]
 fn an_answer_without_calls_may_have_a_schema() {
-    let tools = tools(false);
-    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
-    let mut held = 0;
-    for format in FORMATS {
-        let rules = ToolRules {
-            answer: Some(&schema),
-            ..rules(&tools, ToolChoice::Auto)
-        };
-        // Calls without a marker are JSON, too.
-        let Ok(lark) = format.grammar(&rules, &|_| None) else {
-            let e = format.grammar(&rules, &|_| None).unwrap_err();
-            let bare = [ToolFormat::Llama3, ToolFormat::Python, ToolFormat::Json];
-            assert!(
-                e == ToolError::Answer && bare.contains(&format),
-                "{format:?}"
-            );
-            continue;
-        };
-        let spec = ConstraintSpec::Lark(lark.unwrap());
-        let [weather, now, _] = written(format);
-        assert!(QWEN.takes(&spec, r#"{"n": 3}"#), "{format:?}");
-        assert!(
-            QWEN.takes(&spec, &now) && QWEN.takes(&spec, &weather),
-            "{format:?}"
-        );
-        assert!(!QWEN.takes(&spec, "Three."), "{format:?}");
-        held += 1;
+    let answers = [
+        // Keys that begin like a call's, or are a call's.
+        (
+            json!({"type": "object", "properties": {"n": {"type": "integer"}, "name": {"type": "string"}}, "required": ["n", "name"], "additionalProperties": false}),
+            [r#"{"n": 3, "name": "now"}"#, r#"{"n":3,"name":"b"}"#],
+        ),
+        (
+            json!({"type": "array", "items": {"type": "boolean"}}),
+            ["[true]", "[]"],
+        ),
+        (
+            json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}),
+            [
+                r#"{"name": "now"}"#,
+                r#"{"name": "<tool_call>", "arguments": 3}"#,
+            ],
+        ),
+    ];
+    for (format, strict) in FORMATS.into_iter().flat_map(|f| [(f, false), (f, true)]) {
+        let tools = tools(strict);
+        let [weather, now, both] = written(format);
+        let refers = weather.replace(r#""Oslo"}"#, r#""Oslo", "at": [{"h": 1}]}"#);
+        for (schema, json) in &answers {
+            let rules = ToolRules {
+                answer: Some(schema),
+                ..rules(&tools, ToolChoice::Auto)
+            };
+            let bare = weather.starts_with('{');
+            if strict && bare && schema.get("required") == Some(&json!(["name"])) {
+                // It allows calls, and any arguments.
+                let e = format.grammar(&rules, &|_| None).unwrap_err();
+                assert!(matches!(e, ToolError::Answer(_)), "{e}");
+                continue;
+            }
+            let spec = grammar(format, &rules);
+            let beside = |answer: &str| {
+                let mut parser = ToolParser::new(format, tools.as_slice()).beside_json();
+                let mut deltas = parser.push(answer);
+                deltas.extend(parser.finish());
+                deltas
+            };
+            for answer in json {
+                assert!(QWEN.takes(&spec, answer), "{format:?} {answer}");
+                let content = vec![ToolDelta::Content((*answer).to_owned())];
+                assert_eq!(beside(answer), content, "{format:?}");
+            }
+            for answer in [&weather, &now, &refers] {
+                assert!(QWEN.takes(&spec, answer), "{format:?} {answer}");
+                let deltas = beside(answer);
+                let end = matches!(deltas.last(), Some(ToolDelta::End { .. }));
+                assert!(end && deltas.len() == 3, "{format:?} {deltas:?}");
+            }
+            let many = format != ToolFormat::Llama3;
+            assert_eq!(QWEN.takes(&spec, &both), many, "{format:?} {both}");
+            let town = weather.replace("city", "town");
+            assert_eq!(QWEN.takes(&spec, &town), !strict, "{format:?} {town}");
+            assert!(!QWEN.takes(&spec, "Three."), "{format:?}");
+        }
     }
-    assert_eq!(held, 6);
+}
+
+/// JSON does not wait for its end to be told.
+#[test]
+fn json_beside_tools_comes_as_it_is_made() {
+    for format in FORMATS {
+        let mut parser = ToolParser::new(format, tools(false)).beside_json();
+        let told: Vec<_> = [r#"{"na"#, r#"me": "no"#, r#"", "a""#, ": 1"]
+            .into_iter()
+            .map(|piece| parser.push(piece).len())
+            .collect();
+        let bare = written(format)[0].starts_with('{');
+        assert_eq!(told, if bare { [0, 0, 1, 1] } else { [1; 4] }, "{format:?}");
+    }
 }
 
 #[test]
