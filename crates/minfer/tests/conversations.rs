@@ -5,9 +5,10 @@ mod tiny;
 
 use std::sync::Arc;
 
+use minfer::chat::ReasoningTags;
 use minfer::engine::{
-    Engine, EngineOptions, Event, EventStream, FinishReason, Generate, Model, Request, Speculation,
-    Stats, Task,
+    Engine, EngineOptions, Event, EventStream, FinishReason, Generate, Model, Reading, Request,
+    Speculation, Stats, Task,
 };
 use minfer::sampling::{ConstraintSpec, SamplerParams};
 use proptest::prelude::*;
@@ -84,6 +85,10 @@ impl Plan {
         (0..self.prompt).map(|i| token(i) as u32).collect()
     }
 
+    fn budget(&self) -> Option<usize> {
+        (self.seed % 4 == 2).then_some(self.prompt % 7)
+    }
+
     fn task(&self, choice: u32, speculation: Speculation) -> Generate {
         Generate {
             sampling: SamplerParams {
@@ -96,6 +101,12 @@ impl Plan {
             choice,
             // Some are bound to say letters, with guesses or without.
             constraint: (self.seed % 4 == 1).then(|| ConstraintSpec::Regex("[a-m ]*".into())),
+            // Others are within reasoning, which ends by force.
+            reading: Some(Reading {
+                reasoning: ReasoningTags::of_template("<think>").map(|tags| (tags, true)),
+                ..Reading::default()
+            }),
+            reasoning_budget: self.budget(),
             logprobs: Some(3),
             context_shift: self.shift,
             n_keep: 10,
@@ -250,7 +261,11 @@ fn check(model: &Arc<Model>, plans: &[Plan], options: &EngineOptions) -> Stats {
         let plan = &plans[r.plan];
         let want = alone(&single, plan, r.choice);
         match r.told.reason {
-            Some(_) => assert_eq!(r.told, want, "{plan:?}"),
+            Some(_) => {
+                assert_eq!(r.told, want, "{plan:?}");
+                let spent = plan.budget().is_some_and(|n| want.ids.len() > n + 16);
+                assert!(!spent || want.text.contains("</think>"), "{plan:?}");
+            }
             None => {
                 assert!(want.ids.starts_with(&r.told.ids) && want.bits.starts_with(&r.told.bits))
             }

@@ -44,6 +44,11 @@ impl ReasoningTags {
     pub fn opened_by(self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(self.open)
     }
+
+    /// Whether a beginning of an answer ends within reasoning that it has opened itself.
+    pub fn left_open_by(self, begun: &str) -> bool {
+        begun.rfind(self.open) > begun.rfind(self.close)
+    }
 }
 
 /// A part of an answer.
@@ -89,6 +94,11 @@ impl ReasoningSplitter {
             held: String::new(),
             out: Vec::new(),
         }
+    }
+
+    /// Whether the text so far ends within reasoning.
+    pub fn is_inside(&self) -> bool {
+        matches!(self.state, State::Inside(_))
     }
 
     /// Takes the next piece.

@@ -1,14 +1,15 @@
-//! The answer's side of a generation: sampler, constraint, decoder, stop strings, and when it ends.
+//! The answer's side of a generation: sampler, constraint, decoder, stop strings, reasoning's budget, and when it ends.
 
 use std::sync::Arc;
 
+use super::reading::{Budget, Reader};
 use super::request::{Event, FinishReason, Generate};
 use super::speculate::Depth;
 use crate::Error;
 use crate::sampling::{
     Constraint, ConstraintSpec, LogProbs, Sampler, SamplingError, StopMatcher, log_probs,
 };
-use crate::tokenizer::{Decoder, Tokenizer};
+use crate::tokenizer::{Decoder, EncodeOptions, Tokenizer};
 
 /// A generation under way.
 pub(super) struct Answer {
@@ -17,13 +18,82 @@ pub(super) struct Answer {
     pub constraint: Option<Box<dyn Constraint>>,
     /// The token that the constraint began with, as an index into the sequence.
     pub constraint_from: usize,
-    stop: StopMatcher,
+    watch: Watch,
+    budget: Option<Budget>,
     decoder: Decoder<Arc<Tokenizer>>,
     /// Tokens chosen.
     pub count: usize,
     pub depth: Depth,
     pub drafted: usize,
     pub accepted: usize,
+}
+
+/// Who looks for stop strings.
+enum Watch {
+    /// In all of the text, which ends before one.
+    Text(StopMatcher),
+    /// In what is content. All of the text goes on: whoever shows it reads it, too.
+    Content(Box<Reader>),
+}
+
+impl Watch {
+    fn of(params: &Generate) -> Watch {
+        let stops = params.stop.clone();
+        let limited = !stops.is_empty() || params.reasoning_budget.is_some();
+        match &params.reading {
+            Some(reading) if limited => Watch::Content(Box::new(Reader::new(reading, stops))),
+            // Without stop strings both are the same.
+            _ => Watch::Text(StopMatcher::new(stops)),
+        }
+    }
+
+    /// The text of the next piece that may be shown.
+    fn push(&mut self, piece: String) -> String {
+        match self {
+            Watch::Text(matcher) => matcher.push(&piece).text,
+            Watch::Content(reader) => {
+                reader.push(&piece);
+                piece
+            }
+        }
+    }
+
+    /// What it holds back, at the end.
+    fn finish(&mut self) -> String {
+        match self {
+            Watch::Text(matcher) => matcher.finish(),
+            Watch::Content(reader) => {
+                reader.finish();
+                String::new()
+            }
+        }
+    }
+
+    fn found(&self) -> Option<&str> {
+        match self {
+            Watch::Text(matcher) => matcher.found(),
+            Watch::Content(reader) => reader.stop(),
+        }
+    }
+
+    fn reasons(&self) -> bool {
+        matches!(self, Watch::Content(reader) if reader.reasons())
+    }
+}
+
+/// The closing tag of an answer's reasoning as tokens.
+fn close(params: &Generate, tokenizer: &Tokenizer) -> Vec<u32> {
+    let reasoning = params.reading.as_ref().and_then(|r| r.reasoning);
+    let plain = EncodeOptions {
+        add_special: false,
+        parse_special: false,
+    };
+    reasoning.map_or_else(Vec::new, |(tags, _)| {
+        match tokenizer.special_id(tags.close) {
+            Some(id) => vec![id],
+            None => tokenizer.encode(tags.close, plain),
+        }
+    })
 }
 
 /// What became of a token.
@@ -54,7 +124,10 @@ impl Answer {
             sampler,
             constraint,
             constraint_from: tokens.len(),
-            stop: StopMatcher::new(params.stop.clone()),
+            watch: Watch::of(&params),
+            budget: params
+                .reasoning_budget
+                .map(|n| Budget::new(n, close(&params, tokenizer))),
             decoder: Decoder::new(tokenizer.clone(), false).showing(params.shown.clone()),
             count: 0,
             depth: Depth::new(),
@@ -86,13 +159,7 @@ impl Answer {
         }
         // The sampler writes into the logits: what the model said of them is kept before.
         let raw = self.params.logprobs.map(|_| logits.to_vec());
-        let constraint = self
-            .constraint
-            .as_mut()
-            .map(|c| &mut **c as &mut dyn Constraint);
-        let id = self
-            .sampler
-            .sample_constrained(logits, position as u64, constraint)?;
+        let id = self.pick(logits, position)?;
         self.sampler.accept(id);
         self.count += 1;
         let logprobs = self.logprobs(raw.as_deref(), id)?;
@@ -108,9 +175,9 @@ impl Answer {
             complete = constraint.is_done();
         }
         let piece = self.decoder.push(id);
-        let out = self.stop.push(&piece);
+        let text = self.watch.push(piece);
         let full = self.params.n_predict.is_some_and(|n| self.count >= n) || room == Some(0);
-        let end = match (out.stop.is_some(), full || complete) {
+        let end = match (self.watch.found().is_some(), full || complete) {
             (true, _) => Some((FinishReason::Stop, String::new())),
             (false, true) => {
                 let (stopped, text) = self.tail();
@@ -122,12 +189,25 @@ impl Answer {
             }
             (false, false) => None,
         };
-        Ok(said(id, out.text, logprobs, end))
+        Ok(said(id, text, logprobs, end))
+    }
+
+    /// The token that the reasoning's budget forces, or else the sampler's choice.
+    fn pick(&mut self, logits: &mut [f32], position: usize) -> Result<u32, SamplingError> {
+        let (reasons, whole) = (self.watch.reasons(), self.decoder.is_whole());
+        let budget = self.budget.as_mut();
+        if let Some(id) = budget.and_then(|b| b.next(reasons, whole)) {
+            return Ok(id);
+        }
+        let constraint = self.constraint.as_mut();
+        let constraint = constraint.map(|c| &mut **c as &mut dyn Constraint);
+        self.sampler
+            .sample_constrained(logits, position as u64, constraint)
     }
 
     /// The stop string that ended it.
     pub fn stop(&self) -> Option<&str> {
-        self.stop.found()
+        self.watch.found()
     }
 
     /// What limits the answer and is not fulfilled, and the token it began with.
@@ -143,11 +223,11 @@ impl Answer {
 
     /// What decoder and stop matcher hold back, and whether it ends in a stop string after all.
     fn tail(&mut self) -> (bool, String) {
-        let mut tail = self.stop.push(&self.decoder.finish());
-        if tail.stop.is_none() {
-            tail.text.push_str(&self.stop.finish());
+        let mut text = self.watch.push(self.decoder.finish());
+        if self.watch.found().is_none() {
+            text.push_str(&self.watch.finish());
         }
-        (tail.stop.is_some(), tail.text)
+        (self.watch.found().is_some(), text)
     }
 }
 

@@ -21,6 +21,7 @@ mod options;
 mod pace;
 mod plan;
 mod queue;
+mod reading;
 mod request;
 #[cfg(test)]
 mod schedule_tests;
@@ -39,6 +40,7 @@ pub use handle::Engine;
 pub use measure::{Measure, Measured};
 pub use model::Model;
 pub use options::{EngineOptions, MAX_SEQS, default_n_ctx};
+pub use reading::{Part, Reader, Reading};
 pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
 pub use session::{Session, SessionError};
 pub use speculate::Speculation;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::embed::Embed;
 use super::measure::{Measure, Measured};
+use super::reading::Reading;
 use super::session::Session;
 use super::speculate::Speculation;
 use crate::Error;
@@ -69,6 +70,11 @@ pub struct Generate {
     pub n_predict: Option<usize>,
     /// Text that ends the answer; it is not part of it.
     pub stop: Vec<String>,
+    /// How the answer is read: stop strings are then looked for in its content alone, and the answer's text goes on to the end of the token that
+    /// completes one; a [`super::Reader`] of the same reading and strings ends where they say. `None`: all of the text is content.
+    pub reading: Option<Reading>,
+    /// After so many tokens of reasoning its closing tag comes. Needs a reading that tells reasoning.
+    pub reasoning_budget: Option<usize>,
     /// End-of-generation tokens are tokens like any other.
     pub ignore_eos: bool,
     /// Control tokens whose text is part of the answer's, such as those that set tool calls or reasoning apart; of all
@@ -99,6 +105,8 @@ impl Default for Generate {
             sampling: SamplerParams::default(),
             n_predict: Some(512),
             stop: Vec::new(),
+            reading: None,
+            reasoning_budget: None,
             ignore_eos: false,
             shown: Vec::new(),
             choice: 0,

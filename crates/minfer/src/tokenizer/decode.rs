@@ -66,6 +66,11 @@ impl<T: Deref<Target = Tokenizer>> Decoder<T> {
         self.whole(false)
     }
 
+    /// Whether the text so far ends with a whole character.
+    pub fn is_whole(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Ends the text: bytes of an unfinished character become one U+FFFD. The decoder may be used
     /// for another text then, as one made by [`Decoder::new`].
     pub fn finish(&mut self) -> String {

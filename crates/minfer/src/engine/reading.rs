@@ -1,0 +1,275 @@
+//! An answer's text as a reader takes it: reasoning, text and calls told apart, and the end that its own words may set.
+
+use std::sync::Arc;
+
+use crate::chat::tools::{Tool, ToolDelta, ToolFormat, ToolParser};
+use crate::chat::{ReasoningSplitter, ReasoningTags, Said};
+use crate::sampling::StopMatcher;
+
+/// How an answer is read.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// What stands around reasoning, and whether the prompt has opened it; `None`: reasoning is content.
+    pub reasoning: Option<(ReasoningTags, bool)>,
+    /// The format of calls, and the tools on offer.
+    pub tools: Option<(ToolFormat, Arc<[Tool]>)>,
+    /// A call is told only once it is complete.
+    pub whole: bool,
+    /// A grammar holds the answer to calls, or else to JSON of a schema.
+    pub beside_json: bool,
+}
+
+impl Reading {
+    /// Whether all of the text is content.
+    pub fn is_plain(&self) -> bool {
+        self.reasoning.is_none() && self.tools.is_none()
+    }
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Of the model's reasoning.
+    Reasoning(String),
+    /// Content, or of a call.
+    Said(ToolDelta),
+}
+
+/// Reads an answer as it comes, up to a stop string in its content. Stop strings are not looked for in reasoning and calls, nor across them. How the text is
+/// cut changes nothing.
+pub struct Reader {
+    splitter: Option<ReasoningSplitter>,
+    parser: Option<ToolParser>,
+    stop: StopMatcher,
+}
+
+impl Reader {
+    /// At an answer's start.
+    pub fn new(reading: &Reading, stops: Vec<String>) -> Reader {
+        let parser = reading.tools.as_ref().map(|(format, tools)| {
+            let mut parser = ToolParser::new(*format, Arc::clone(tools));
+            if reading.beside_json {
+                parser = parser.beside_json();
+            }
+            match reading.whole {
+                true => parser.whole(),
+                false => parser,
+            }
+        });
+        let reasoning = reading.reasoning;
+        Reader {
+            splitter: reasoning.map(|(tags, inside)| ReasoningSplitter::new(tags, inside)),
+            parser,
+            stop: StopMatcher::new(stops),
+        }
+    }
+
+    /// Whether the text is within reasoning.
+    pub fn reasons(&self) -> bool {
+        self.splitter
+            .as_ref()
+            .is_some_and(ReasoningSplitter::is_inside)
+    }
+
+    /// The stop string that ended the answer: what comes after it is not told.
+    pub fn stop(&self) -> Option<&str> {
+        self.stop.found()
+    }
+
+    /// The next piece of text.
+    pub fn push(&mut self, text: &str) -> Vec<Part> {
+        let mut out = Vec::new();
+        match &mut self.splitter {
+            None => self.content(text, &mut out),
+            Some(splitter) => {
+                let parts = splitter.push(text);
+                self.parts(parts, &mut out);
+            }
+        }
+        out
+    }
+
+    /// The end of the text: what was held back.
+    pub fn finish(&mut self) -> Vec<Part> {
+        let mut out = Vec::new();
+        if let Some(splitter) = &mut self.splitter {
+            let parts = splitter.finish();
+            self.parts(parts, &mut out);
+        }
+        if let Some(parser) = &mut self.parser {
+            let deltas = parser.finish();
+            self.deltas(deltas, &mut out);
+        }
+        self.flush(&mut out);
+        out
+    }
+
+    fn parts(&mut self, parts: Vec<Said>, out: &mut Vec<Part>) {
+        for part in parts {
+            match part {
+                Said::Reasoning(text) => out.push(Part::Reasoning(text)),
+                Said::Content(text) => self.content(&text, out),
+            }
+        }
+    }
+
+    fn content(&mut self, text: &str, out: &mut Vec<Part>) {
+        match &mut self.parser {
+            None => self.visible(text, out),
+            Some(parser) => {
+                let deltas = parser.push(text);
+                self.deltas(deltas, out);
+            }
+        }
+    }
+
+    fn deltas(&mut self, deltas: Vec<ToolDelta>, out: &mut Vec<Part>) {
+        for delta in deltas {
+            match delta {
+                ToolDelta::Content(text) => self.visible(&text, out),
+                _ if self.stop.is_stopped() => {}
+                call => {
+                    self.flush(out);
+                    out.push(Part::Said(call));
+                }
+            }
+        }
+    }
+
+    fn visible(&mut self, text: &str, out: &mut Vec<Part>) {
+        let text = self.stop.push(text).text;
+        say(text, out);
+    }
+
+    /// Text that did not become a stop string.
+    fn flush(&mut self, out: &mut Vec<Part>) {
+        let text = self.stop.finish();
+        say(text, out);
+    }
+}
+
+fn say(text: String, out: &mut Vec<Part>) {
+    if !text.is_empty() {
+        out.push(Part::Said(ToolDelta::Content(text)));
+    }
+}
+
+/// Ends an answer's reasoning after so many tokens: the closing tag comes next, whatever the model says.
+pub(super) struct Budget {
+    left: usize,
+    /// Tokens that completed a character.
+    over: usize,
+    close: Vec<u32>,
+    /// Tokens of the closing tag that are out.
+    done: usize,
+}
+
+/// Most bytes that a character still wants; as many tokens may bring them.
+const REST: usize = 3;
+
+impl Budget {
+    /// Of so many tokens, and the closing tag's.
+    pub fn new(tokens: usize, close: Vec<u32>) -> Budget {
+        Budget {
+            left: tokens,
+            over: 0,
+            close,
+            done: 0,
+        }
+    }
+
+    /// The token that must come next, if one must. `reasons`: the text so far ends within reasoning; `whole`: not within a character.
+    pub fn next(&mut self, reasons: bool, whole: bool) -> Option<u32> {
+        if self.done == 0 {
+            if !reasons {
+                return None;
+            }
+            if let Some(left) = self.left.checked_sub(1) {
+                self.left = left;
+                return None;
+            }
+            if !whole && self.over < REST {
+                self.over += 1;
+                return None;
+            }
+        }
+        let id = self.close.get(self.done).copied();
+        self.done += 1;
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(text: &str) -> Reading {
+        let tool = Tool {
+            name: "now".to_owned(),
+            parameters: serde_json::Value::Null,
+            strict: false,
+        };
+        let tags = ReasoningTags::of_template("<think>");
+        Reading {
+            reasoning: tags.map(|t| (t, text.starts_with("hm"))),
+            tools: Some((ToolFormat::Hermes, [tool].into())),
+            ..Reading::default()
+        }
+    }
+
+    /// What is told of a text that comes in pieces of `n` characters, joined; and the stop string.
+    fn told(text: &str, stops: &[&str], n: usize) -> (String, Option<String>) {
+        let stops = stops.iter().map(|s| (*s).to_owned()).collect();
+        let mut reader = Reader::new(&call(text), stops);
+        let chars: Vec<char> = text.chars().collect();
+        let mut parts = Vec::new();
+        for piece in chars.chunks(n) {
+            parts.extend(reader.push(&piece.iter().collect::<String>()));
+        }
+        parts.extend(reader.finish());
+        let told = parts.into_iter().map(|part| match part {
+            Part::Reasoning(text) => text.to_uppercase(),
+            Part::Said(ToolDelta::Content(text)) => text,
+            Part::Said(ToolDelta::Start { name, .. }) => format!("<{name}>"),
+            Part::Said(ToolDelta::Arguments { piece, .. }) => piece,
+            Part::Said(ToolDelta::End { .. }) => "</>".to_owned(),
+        });
+        (told.collect(), reader.stop().map(str::to_owned))
+    }
+
+    #[test]
+    fn stop_strings_end_content_and_nothing_else() {
+        const CALL: &str =
+            "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b\"}}</tool_call>";
+        let now = "<now>{\"a\": \"b\"}</>";
+        for n in [1, 2, 3, 100] {
+            // Not in reasoning, nor in a call; after them it ends the answer.
+            let text = format!("hm b }}</think>a{CALL}c b}} d {CALL}");
+            let want = format!("HM B }}a{now}c b");
+            assert_eq!(told(&text, &["}"], n), (want, Some("}".to_owned())), "{n}");
+            // Nor across a call: what was held before it is told.
+            let text = format!("xa{CALL}b");
+            let want = format!("xa{now}b");
+            assert_eq!(told(&text, &["ab", "a<"], n), (want, None), "{n}");
+            // What looked like a call is content in the end.
+            let text = "{\"name\": \"now\", \"arg\": 1} and 2 and 3";
+            let want = "{\"name\": \"now\", \"arg\": 1}".to_owned();
+            let stop = Some(" and".to_owned());
+            assert_eq!(told(text, &[" and"], n), (want, stop), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_spent_on_reasoning_and_waits_for_a_character() {
+        let mut budget = Budget::new(2, vec![7, 8]);
+        let mut next = |reasons, whole| budget.next(reasons, whole);
+        assert_eq!((next(false, true), next(false, true)), (None, None));
+        assert_eq!((next(true, true), next(true, false)), (None, None));
+        assert_eq!((next(true, false), next(true, true)), (None, Some(7)));
+        // The rest of the tag comes, whatever it reads like; then nothing more is forced.
+        assert_eq!((next(true, true), next(true, true)), (Some(8), None));
+        let mut never_whole = Budget::new(0, vec![7]);
+        let forced: Vec<_> = (0..4).map(|_| never_whole.next(true, false)).collect();
+        assert_eq!(forced, [None, None, None, Some(7)]);
+    }
+}
