@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use minfer::chat::Message;
-use minfer::engine::{Event, FinishReason, Request, Task, Timings};
+use minfer::engine::{Event, FinishReason, Reading, Request, Task, Timings};
 use minfer::sampling::LogProbs;
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ use crate::ApiError;
 use crate::answers::Answers;
 use crate::models::Loaded;
 use crate::params::Params;
-use crate::speech::{Reading, Said, Speech};
+use crate::speech::{Said, Speech};
 use crate::tools::Offer;
 
 pub use plan::prompt;
@@ -24,6 +24,8 @@ pub use plan::prompt;
 pub struct Chat {
     /// Oldest first.
     pub messages: Vec<Message>,
+    /// How their rendering ends.
+    pub turn: Turn,
     /// More variables for the template.
     pub template_kwargs: Map<String, Value>,
     /// The tools on offer.
@@ -32,6 +34,37 @@ pub struct Chat {
     pub split_reasoning: bool,
     /// How to generate.
     pub params: Params,
+}
+
+/// How the rendering of a conversation ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// With the opening of the assistant's turn.
+    #[default]
+    Opened,
+    /// Within the last message, which is the assistant's: its text is the beginning of the answer.
+    Begun,
+    /// With the end of the last message.
+    Closed,
+}
+
+impl Turn {
+    /// An answer begins with the last message if that is the assistant's.
+    ///
+    /// # Errors
+    /// That message has calls; it is known to the client as `field`.
+    pub fn of(messages: &[Message], field: &str) -> Result<Turn, ApiError> {
+        match messages.last() {
+            Some(last) if last.role != "assistant" => Ok(Turn::Opened),
+            Some(last) if last.calls() => {
+                let why =
+                    "calls can't be continued: their results must come next, or leave them out";
+                Err(ApiError::field(field, why))
+            }
+            Some(_) => Ok(Turn::Begun),
+            None => Ok(Turn::Opened),
+        }
+    }
 }
 
 /// Tells a template how much to reason: by OpenAI's name, and where that is not at all, by the switch that most templates have.
@@ -107,12 +140,12 @@ impl Conversation {
     pub async fn start(loaded: Arc<Loaded>, chat: Chat) -> Result<Conversation, ApiError> {
         blocking(move || {
             let plan = plan::plan(&loaded, chat)?;
-            Conversation::begin(loaded, plan.prompt, plan.params, &plan.reading)
+            Conversation::submit(loaded, plan.prompt, plan.params)
         })
         .await
     }
 
-    /// Goes on with a prompt that is no conversation. May block.
+    /// Goes on with a prompt; one that is no conversation has no reading. May block.
     ///
     /// # Errors
     /// What the engine refuses.
@@ -121,21 +154,17 @@ impl Conversation {
         prompt: Vec<u32>,
         params: Params,
     ) -> Result<Conversation, ApiError> {
-        Conversation::begin(loaded, prompt, params, &Reading::plain())
-    }
-
-    fn begin(
-        loaded: Arc<Loaded>,
-        prompt: Vec<u32>,
-        params: Params,
-        reading: &Reading,
-    ) -> Result<Conversation, ApiError> {
         let prompt_n = prompt.len();
         let answers = submit(&loaded, prompt, &params)?;
-        let speech = |_| (Speech::new(reading), 0);
+        let speech = || match &params.generate.reading {
+            Some(reading) => Speech::new(reading, &params.generate.stop),
+            // The engine ends the text itself.
+            None => Speech::new(&Reading::default(), &[]),
+        };
+        let speeches = (0..params.n).map(|_| (speech(), 0)).collect();
         Ok(Conversation {
             loaded,
-            speeches: (0..params.n).map(speech).collect(),
+            speeches,
             params,
             prompt_n,
             answers,

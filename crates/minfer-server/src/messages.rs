@@ -4,6 +4,7 @@ use minfer::chat::{Content, FunctionCall, Message, ToolCall};
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
+use crate::chat::Turn;
 use crate::fields::{Fields, mismatch};
 
 /// The most messages of a conversation.
@@ -47,6 +48,37 @@ pub fn template_kwargs(f: &mut Fields) -> Result<Map<String, Value>, ApiError> {
             Err(ApiError::field(&format!("{NAME}.{key}"), why))
         }
         None => Ok(kwargs),
+    }
+}
+
+/// How the conversation's rendering ends: `continue_final_message` and `add_generation_prompt`, as vLLM has them. An assistant's last message is continued
+/// unless they say otherwise, as llama-server does.
+///
+/// # Errors
+/// Both; a last message that can't be continued.
+pub fn turn(f: &mut Fields, messages: &[Message]) -> Result<Turn, ApiError> {
+    const NAME: &str = "continue_final_message";
+    let begun: Option<bool> = f.take(NAME)?;
+    let open: Option<bool> = f.take("add_generation_prompt")?;
+    if begun == Some(true) && open == Some(true) {
+        let why = "can't be used together with add_generation_prompt, which begins another message";
+        return Err(ApiError::field(NAME, why));
+    }
+    let otherwise = match open {
+        Some(false) => Turn::Closed,
+        _ => Turn::Opened,
+    };
+    if begun == Some(false) || open == Some(true) {
+        return Ok(otherwise);
+    }
+    let last = messages.len().saturating_sub(1);
+    match Turn::of(messages, &format!("messages[{last}].tool_calls"))? {
+        Turn::Begun => Ok(Turn::Begun),
+        _ if begun == Some(true) => {
+            let why = "needs a last message of the assistant's";
+            Err(ApiError::field(NAME, why))
+        }
+        _ => Ok(otherwise),
     }
 }
 

@@ -1,7 +1,7 @@
-//! What an answer's text says: reasoning, content and calls told apart, for one answer.
+//! What an answer's text says: reasoning, content and calls told apart, for one answer; and the calls' ids.
 
-use minfer::chat::tools::{Tool, ToolDelta, ToolFormat, ToolParser};
-use minfer::chat::{self, ReasoningSplitter, ReasoningTags};
+use minfer::chat::tools::{ToolDelta, ToolFormat};
+use minfer::engine::{Part, Reader, Reading};
 
 use crate::id;
 
@@ -35,51 +35,18 @@ pub enum Said {
     },
 }
 
-/// How a model's answers are read.
-#[derive(Clone, Debug)]
-pub struct Reading {
-    /// What stands around reasoning, and whether the prompt has opened it; `None`: reasoning is content.
-    pub reasoning: Option<(ReasoningTags, bool)>,
-    /// The format of calls, and the tools on offer.
-    pub tools: Option<(ToolFormat, Vec<Tool>)>,
-    /// A call is told only once it is complete.
-    pub whole: bool,
-}
-
-impl Reading {
-    /// Everything is content.
-    pub fn plain() -> Reading {
-        Reading {
-            reasoning: None,
-            tools: None,
-            whole: false,
-        }
-    }
-}
-
 /// Reads one answer as it comes.
 pub struct Speech {
-    splitter: Option<ReasoningSplitter>,
-    parser: Option<ToolParser>,
+    reader: Reader,
     format: Option<ToolFormat>,
     called: bool,
 }
 
 impl Speech {
-    /// At an answer's start.
-    pub fn new(reading: &Reading) -> Speech {
-        let parser = reading.tools.as_ref().map(|(format, tools)| {
-            let parser = ToolParser::new(*format, tools);
-            match reading.whole {
-                true => parser.whole(),
-                false => parser,
-            }
-        });
+    /// At the start of an answer that may end at these strings.
+    pub fn new(reading: &Reading, stops: &[String]) -> Speech {
         Speech {
-            splitter: reading
-                .reasoning
-                .map(|(tags, inside)| ReasoningSplitter::new(tags, inside)),
-            parser,
+            reader: Reader::new(reading, stops.to_vec()),
             format: reading.tools.as_ref().map(|(format, _)| *format),
             called: false,
         }
@@ -92,67 +59,32 @@ impl Speech {
 
     /// The next piece of text.
     pub fn push(&mut self, text: &str) -> Vec<Said> {
-        let mut out = Vec::new();
-        match &mut self.splitter {
-            None => self.content(text, &mut out),
-            Some(splitter) => {
-                let parts = splitter.push(text);
-                self.parts(parts, &mut out);
-            }
-        }
-        out
+        let parts = self.reader.push(text);
+        self.said(parts)
     }
 
     /// The end of the text: what was held back.
     pub fn finish(&mut self) -> Vec<Said> {
-        let mut out = Vec::new();
-        if let Some(splitter) = &mut self.splitter {
-            let parts = splitter.finish();
-            self.parts(parts, &mut out);
-        }
-        if let Some(parser) = &mut self.parser {
-            let deltas = parser.finish();
-            self.deltas(deltas, &mut out);
-        }
-        out
+        let parts = self.reader.finish();
+        self.said(parts)
     }
 
-    fn parts(&mut self, parts: Vec<chat::Said>, out: &mut Vec<Said>) {
-        for part in parts {
-            match part {
-                chat::Said::Reasoning(text) => out.push(Said::Reasoning(text)),
-                chat::Said::Content(text) => self.content(&text, out),
+    fn said(&mut self, parts: Vec<Part>) -> Vec<Said> {
+        let said = parts.into_iter().map(|part| match part {
+            Part::Reasoning(text) => Said::Reasoning(text),
+            Part::Said(ToolDelta::Content(text)) => Said::Content(text),
+            Part::Said(ToolDelta::Start { index, name }) => Said::Call {
+                index,
+                id: call_id(self.format),
+                name,
+            },
+            Part::Said(ToolDelta::Arguments { index, piece }) => Said::Arguments { index, piece },
+            Part::Said(ToolDelta::End { index }) => {
+                self.called = true;
+                Said::CallEnd { index }
             }
-        }
-    }
-
-    fn content(&mut self, text: &str, out: &mut Vec<Said>) {
-        match &mut self.parser {
-            None if text.is_empty() => {}
-            None => out.push(Said::Content(text.to_owned())),
-            Some(parser) => {
-                let deltas = parser.push(text);
-                self.deltas(deltas, out);
-            }
-        }
-    }
-
-    fn deltas(&mut self, deltas: Vec<ToolDelta>, out: &mut Vec<Said>) {
-        for delta in deltas {
-            out.push(match delta {
-                ToolDelta::Content(text) => Said::Content(text),
-                ToolDelta::Start { index, name } => Said::Call {
-                    index,
-                    id: call_id(self.format),
-                    name,
-                },
-                ToolDelta::Arguments { index, piece } => Said::Arguments { index, piece },
-                ToolDelta::End { index } => {
-                    self.called = true;
-                    Said::CallEnd { index }
-                }
-            });
-        }
+        });
+        said.collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use minfer::engine::Timings;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::{Failure, cut};
 use crate::chat::{Conversation, Piece};
 use crate::speech::Said;
 use crate::sse::{Message, Source};
@@ -42,15 +42,13 @@ fn part(said: Said) -> Part {
     }
 }
 
-/// A block that says this; a call's input is read from its JSON, and an empty one is an empty object.
+/// A block that says this; a call's input is read from its JSON, of which there may be only a beginning.
 fn block(kind: &Kind, text: &str) -> Value {
     match kind {
         Kind::Thinking => json!({"type": "thinking", "thinking": text, "signature": ""}),
         Kind::Text => json!({"type": "text", "text": text, "citations": null}),
         Kind::Tool(id, name) => {
-            let input = serde_json::from_str(text).ok();
-            let input = input.filter(Value::is_object).unwrap_or_else(|| json!({}));
-            json!({"type": "tool_use", "id": id, "name": name, "input": input})
+            json!({"type": "tool_use", "id": id, "name": name, "input": cut::object(text)})
         }
     }
 }

@@ -72,7 +72,7 @@ impl Block {
 /// `system` and `messages`. Turns of one speaker that follow each other become one, as Anthropic has it.
 ///
 /// # Errors
-/// What is no message or can't be read, by its place; a conversation that does not end with the user.
+/// What is no message or can't be read, by its place.
 pub fn parse(system: Option<Value>, turns: Vec<Value>) -> Result<Vec<Message>, ApiError> {
     if turns.is_empty() || turns.len() > MAX_MESSAGES {
         let why = format!(
@@ -90,13 +90,7 @@ pub fn parse(system: Option<Value>, turns: Vec<Value>) -> Result<Vec<Message>, A
         let mut turn = Fields::of_value(&name, turn)?;
         talk.turn_of(&mut turn).map_err(|e| e.within(&name))?;
     }
-    match talk.messages.last() {
-        Some(last) if last.role == "assistant" => Err(ApiError::field(
-            "messages",
-            "the last one is the assistant's: an answer with a given beginning is not supported, end with a user message",
-        )),
-        _ => Ok(talk.messages),
-    }
+    Ok(talk.messages)
 }
 
 /// A conversation so far.
@@ -337,11 +331,6 @@ mod tests {
                 json!([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]),
                 "messages[0].content[0].tool_use_id",
                 "no tool_use",
-            ),
-            (
-                json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
-                "messages",
-                "given beginning",
             ),
         ] {
             let e = parsed(turns.clone()).unwrap_err();

@@ -4,14 +4,13 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use minfer::chat::Message;
 use minfer::engine::Model;
 use serde_json::{Map, Value, json};
 
 use super::{Failure, answer, input};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{self, Chat, Conversation, blocking, reason_as};
+use crate::chat::{self, Chat, Conversation, Turn, blocking, reason_as};
 use crate::fields::Fields;
 use crate::params::{Params, check_stops, schema, set, take_seed, validate};
 use crate::sse;
@@ -41,12 +40,7 @@ pub async fn count(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failu
     let chat = take_chat(&mut fields, Params::plain(loaded.engine.model())?)?;
     fields.finish("messages/count_tokens");
     let count = blocking(move || {
-        let prompt = chat::prompt(
-            &loaded,
-            chat.messages,
-            chat.template_kwargs,
-            chat.tools.as_ref(),
-        )?;
+        let prompt = chat::prompt(&loaded, &chat)?;
         Ok(prompt.len())
     });
     Ok(Json(json!({"input_tokens": count.await?})))
@@ -80,15 +74,18 @@ fn take_params(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
 fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
     let turns = f.list("messages")?;
     let turns = turns.ok_or_else(|| ApiError::field("messages", "is required"))?;
-    let messages: Vec<Message> = input::parse(f.value("system"), turns)?;
+    let last = format!("messages[{}].content", turns.len().saturating_sub(1));
+    let messages = input::parse(f.value("system"), turns)?;
     let mut template_kwargs = Map::new();
     take_output(f, &mut params, &mut template_kwargs)?;
     if let Some(thinking) = f.take::<Map<String, Value>>("thinking")? {
-        let thinks = take_thinking(Fields::of(thinking))?;
+        let (thinks, budget) = take_thinking(Fields::of(thinking))?;
+        params.generate.reasoning_budget = budget;
         template_kwargs.insert("enable_thinking".to_owned(), json!(thinks));
     }
     let offer = take_tools(f)?;
     Ok(Chat {
+        turn: Turn::of(&messages, &last)?,
         messages,
         template_kwargs,
         tools: choose(f, offer)?,
@@ -195,8 +192,8 @@ fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, ApiErro
     Ok(Some(offer))
 }
 
-/// Whether the model is to reason before it answers.
-fn take_thinking(mut f: Fields) -> Result<bool, ApiError> {
+/// Whether the model is to reason before it answers, and for how many tokens at most.
+fn take_thinking(mut f: Fields) -> Result<(bool, Option<usize>), ApiError> {
     let within = |e: ApiError| e.within("thinking");
     let thinks = match f.need::<String>("type").map_err(within)?.as_str() {
         "disabled" => false,
@@ -206,14 +203,10 @@ fn take_thinking(mut f: Fields) -> Result<bool, ApiError> {
             return Err(ApiError::field("thinking.type", why));
         }
     };
-    // A wish about how long to think, not a promise: how much a model reasons is its own to decide, within max_tokens.
-    let budget: Option<u64> = f.take("budget_tokens").map_err(within)?;
-    if let Some(budget) = budget {
-        tracing::debug!("thinking.budget_tokens {budget} is the model's to decide");
-    }
+    let budget: Option<usize> = f.take("budget_tokens").map_err(within)?;
     let why = "reasoning is shown as it is";
     f.refuse("display", &[json!("summarized")], why)
         .map_err(within)?;
     f.finish("thinking");
-    Ok(thinks)
+    Ok((thinks, budget))
 }

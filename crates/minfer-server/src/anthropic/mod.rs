@@ -1,6 +1,7 @@
 //! Anthropic's surface.
 
 mod answer;
+mod cut;
 mod input;
 mod messages;
 

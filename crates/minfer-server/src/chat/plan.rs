@@ -2,16 +2,15 @@
 
 use minfer::chat::tools::{ToolFormat, ToolRules, json_after_reasoning};
 use minfer::chat::{Message, ReasoningTags, RenderRequest, Rendered};
-use minfer::engine::{Model, Request, Task};
+use minfer::engine::{Model, Reading, Request, Task};
 use minfer::sampling::ConstraintSpec;
 use minfer::tokenizer::Tokenizer;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::Chat;
+use super::{Chat, Turn};
 use crate::ApiError;
 use crate::models::Loaded;
 use crate::params::Params;
-use crate::speech::Reading;
 use crate::tools::{Choice, Offer};
 
 /// The most bytes of the schemas that one answer's calls are held to: more no grammar may have.
@@ -21,41 +20,43 @@ const MAX_SCHEMAS: usize = 1 << 18;
 pub struct Plan {
     /// Token ids.
     pub prompt: Vec<u32>,
-    /// How to generate.
+    /// How to generate, and how to read what comes.
     pub params: Params,
-    /// How to read.
-    pub reading: Reading,
 }
 
 /// A conversation as the model reads it. May block.
 ///
 /// # Errors
 /// A template that refuses the messages.
-pub fn prompt(
-    loaded: &Loaded,
-    messages: Vec<Message>,
-    template_kwargs: Map<String, Value>,
-    tools: Option<&Offer>,
-) -> Result<Vec<u32>, ApiError> {
+pub fn prompt(loaded: &Loaded, chat: &Chat) -> Result<Vec<u32>, ApiError> {
     let model = loaded.engine.model();
-    let rendered = render(model, messages, template_kwargs, tools)?;
-    Ok(model.encode_rendered(&rendered))
+    Ok(model.encode_rendered(&render(model, chat)?))
 }
 
-fn render(
-    model: &Model,
-    messages: Vec<Message>,
-    template_kwargs: Map<String, Value>,
-    tools: Option<&Offer>,
-) -> Result<Rendered, ApiError> {
+fn render(model: &Model, chat: &Chat) -> Result<Rendered, ApiError> {
     let request = RenderRequest {
-        extra: template_kwargs,
-        tools: tools.map(|t| t.shown.clone()),
-        ..RenderRequest::new(messages)
+        extra: chat.template_kwargs.clone(),
+        tools: chat.tools.as_ref().map(|t| t.shown.clone()),
+        ..chat.turn.request(chat.messages.clone())
     };
     let template = model.chat_template()?;
     let rendered = template.render(&template.taught(request));
     Ok(rendered.map_err(minfer::Error::from)?)
+}
+
+/// Reasoning that is to come, and whether the prompt, or the answer's given beginning, has opened it.
+fn reasoning(
+    tags: ReasoningTags,
+    text: &str,
+    begun: Option<&str>,
+) -> Option<(ReasoningTags, bool)> {
+    match begun {
+        // What has begun to answer does not begin to reason.
+        Some(begun) => Some((tags, true)).filter(|_| tags.left_open_by(begun)),
+        // Where the prompt has closed the reasoning, none comes.
+        None if tags.closed_by(text) => None,
+        None => Some((tags, tags.opened_by(text))),
+    }
 }
 
 /// Renders a conversation, and finds out how its answer is limited and read. May block.
@@ -64,8 +65,11 @@ fn render(
 /// A template that refuses the messages; tools or a schema that the answer can't be held to, by the field.
 pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
     let model = loaded.engine.model();
+    let rendered = render(model, &chat)?;
+    let begun = chat.messages.last().filter(|_| chat.turn == Turn::Begun);
+    let begun = begun.map(Message::text);
+    let begun = begun.as_deref().filter(|text| !text.trim().is_empty());
     let tools = chat.tools;
-    let rendered = render(model, chat.messages, chat.template_kwargs, tools.as_ref())?;
     let prompt = model.encode_rendered(&rendered);
     let template = model.chat_template()?;
     let known = template.reasoning_tags();
@@ -76,17 +80,21 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
     let grammar = Grammar {
         tokenizer: model.tokenizer(),
         format,
-        // Where the prompt has closed the reasoning, none comes.
-        reasoning: tags
-            .filter(|t| !t.closed_by(text))
-            .map(|t| (t, t.opened_by(text))),
+        reasoning: tags.and_then(|t| reasoning(t, text, begun)),
         shown: shown(model.tokenizer(), known, tools.as_ref().map(|_| format)),
     };
     let own = params.generate.constraint.take();
+    if own.is_some() && begun.is_some() {
+        let why = "holds a whole answer, but this one's beginning is given: end with a message of the user's, or say \"continue_final_message\": false";
+        let field = params.constraint_field.unwrap_or("grammar");
+        return Err(ApiError::field(field, why));
+    }
     // Before grammars are compiled, which takes its time.
     let plain = Task::Generate(params.generate.clone());
     let request = Request::new(prompt.clone(), plain);
     loaded.engine.check(&request)?;
+    let beside_json = own.as_ref().is_some_and(|spec| schema_of(spec).is_some())
+        && tools.as_ref().is_some_and(|t| t.choice == Choice::Auto);
     // A grammar of the client's own is about the whole answer, reasoning or not.
     let whole = matches!(
         &own,
@@ -102,15 +110,24 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
     };
     let reading = Reading {
         reasoning: grammar.reasoning.filter(|_| !whole),
-        whole: !params.stream || tools.as_ref().is_some_and(|t| t.whole),
-        tools: tools.map(|t| (grammar.format, t.tools)),
+        whole: tools.as_ref().is_some_and(|t| t.whole),
+        tools: tools.map(|t| (grammar.format, t.tools.into())),
+        beside_json,
     };
+    params.generate.reading = Some(reading).filter(|r| !r.is_plain());
     params.generate.shown = grammar.shown;
-    Ok(Plan {
-        prompt,
-        params,
-        reading,
-    })
+    Ok(Plan { prompt, params })
+}
+
+impl Turn {
+    /// The messages, to be rendered to such an end.
+    pub fn request(self, messages: Vec<Message>) -> RenderRequest {
+        RenderRequest {
+            add_generation_prompt: self == Turn::Opened,
+            continue_final_message: self == Turn::Begun,
+            ..RenderRequest::new(messages)
+        }
+    }
 }
 
 /// The control tokens that set reasoning and calls apart.

@@ -74,6 +74,7 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
     let messages = messages::parse(&mut f)?;
+    let turn = messages::turn(&mut f, &messages)?;
     let mut extra = messages::template_kwargs(&mut f)?;
     if let Some(effort) = f.text("reasoning_effort")? {
         reason_as(&effort, &mut extra);
@@ -83,8 +84,7 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let request = RenderRequest {
         extra,
         tools: offer.map(|o| o.shown),
-        add_generation_prompt: f.take("add_generation_prompt")?.unwrap_or(true),
-        ..RenderRequest::new(messages)
+        ..turn.request(messages)
     };
     f.finish("apply-template");
     let rendered = blocking(move || {

@@ -10,7 +10,7 @@ use super::Failure;
 use super::answer::{Form, Head};
 use super::request::{Asked, take_params, take_think};
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, blocking};
+use crate::chat::{Chat, Conversation, Turn, blocking};
 use crate::fields::Fields;
 use crate::gaps::Fim;
 use crate::params::Params;
@@ -34,8 +34,11 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
     if messages.is_empty() {
         return Ok(Head::new(asked, Form::Chat).only_loaded()?);
     }
+    let last = messages.len().saturating_sub(1);
+    let turn = Turn::of(&messages, &format!("messages[{last}].tool_calls"))?;
     let chat = Chat {
         messages,
+        turn,
         template_kwargs,
         tools: offer,
         split_reasoning: true,
@@ -152,6 +155,7 @@ impl Prompt {
         let user = Message::new("user", &self.text);
         let chat = Chat {
             messages: system.into_iter().chain([user]).collect(),
+            turn: Turn::Opened,
             template_kwargs,
             tools: None,
             split_reasoning: true,

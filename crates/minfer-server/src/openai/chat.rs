@@ -40,6 +40,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
 /// The body's fields.
 fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     let messages = messages::parse(f)?;
+    let turn = messages::turn(f, &messages)?;
     let mut params = Params::take(f, model)?;
     let top: Option<usize> = f.take("top_logprobs")?;
     params.generate.logprobs = match (f.flag("logprobs")?, top) {
@@ -63,13 +64,52 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     let offer = tools::take(f)?;
     let offer = tools::choose(f, offer, &tools::CHAT)?;
     others::refuse(f)?;
+    let split_reasoning = take_reasoning_format(f)?;
+    params.generate.reasoning_budget = take_budget(f, split_reasoning, &params)?;
     Ok(Chat {
         messages,
+        turn,
         template_kwargs,
         tools: offer,
-        split_reasoning: take_reasoning_format(f)?,
+        split_reasoning,
         params,
     })
+}
+
+/// The most tokens of reasoning, under llama-server's names and vLLM's; -1: any number.
+fn take_budget(f: &mut Fields, split: bool, params: &Params) -> Result<Option<usize>, ApiError> {
+    const NAMES: [&str; 3] = [
+        "thinking_budget_tokens",
+        "reasoning_budget",
+        "thinking_token_budget",
+    ];
+    let mut budget = None;
+    for name in NAMES {
+        let Some(tokens) = f.take::<i64>(name)? else {
+            continue;
+        };
+        let wrong = |why: String| Err(ApiError::field(name, why));
+        if tokens < -1 {
+            return wrong(format!(
+                "must be 0 or more, or -1 for no limit, is {tokens}"
+            ));
+        }
+        if budget.is_some_and(|known| known != tokens) {
+            return wrong("says another number under another name".to_owned());
+        }
+        if tokens >= 0 && !split {
+            return wrong(
+                "needs reasoning to be told from the answer: leave reasoning_format out".to_owned(),
+            );
+        }
+        if tokens >= 0 && params.constraint_field == Some("grammar") {
+            return wrong(
+                "can't be held beside a grammar, which is about the reasoning, too".to_owned(),
+            );
+        }
+        budget = Some(tokens);
+    }
+    Ok(budget.and_then(|tokens| usize::try_from(tokens).ok()))
 }
 
 /// llama-server's `reasoning_format`: whether reasoning is told from content.

@@ -7,14 +7,12 @@ use crate::ApiError;
 use crate::fields::Fields;
 
 /// What is refused, unless it has a value that asks for nothing; and the way out.
-fn refused() -> [(&'static str, Value, &'static str); 29] {
+fn refused() -> [(&'static str, Value, &'static str); 25] {
     const SCHEMA: &str = "is another server's name: use response_format or grammar";
     const SERVICE: &str = "needs a service that this server has not";
     const TEMPLATE: &str =
         "a template from a request is not rendered: use the model's own, or /v1/completions";
     const PENALTY: &str = "is not supported: use logit_bias or ignore_eos";
-    const BUDGET: &str = "reasoning has no limit of its own: set max_tokens, or switch it off by chat_template_kwargs";
-    const GIVEN: &str = "an answer with a given beginning is not supported: end with a user message, or use /v1/completions";
     [
         ("audio", Value::Null, "this server answers with text only"),
         (
@@ -42,8 +40,6 @@ fn refused() -> [(&'static str, Value, &'static str); 29] {
         ("id_slot", json!(-1), "sequences have no fixed places here"),
         ("lora", json!([]), "LoRA adapters are not supported yet"),
         ("chat_template", json!(""), TEMPLATE),
-        ("continue_final_message", json!(false), GIVEN),
-        ("add_generation_prompt", json!(true), GIVEN),
         ("min_tokens", json!(0), PENALTY),
         ("stop_token_ids", json!([]), "is not supported: use stop"),
         ("bad_words", json!([]), PENALTY),
@@ -79,8 +75,6 @@ fn refused() -> [(&'static str, Value, &'static str); 29] {
             json!(0),
             "answers are limited by max_tokens and stop here, not by time",
         ),
-        ("thinking_budget_tokens", json!(-1), BUDGET),
-        ("reasoning_budget", json!(-1), BUDGET),
     ]
 }
 

@@ -1,8 +1,11 @@
 //! The server on real sockets, with tiny models.
 
 mod anthropic;
+mod begun;
+mod beside;
 mod chat;
 mod completions;
+mod cuts;
 mod embeddings;
 mod golden;
 mod guard;

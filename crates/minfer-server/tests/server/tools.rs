@@ -7,29 +7,29 @@ use crate::harness::{Running, Setup, named_events, with};
 use crate::models::{FIRST_FREE, Model, Variant, saying};
 
 /// Shows messages, tools and calls, and whose calls stand in `<tool_call>`.
-const HERMES: &str = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\
+pub const HERMES: &str = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\
 {% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}{{ c.function.arguments | tojson }}</tool_call>{% endfor %}\n{% endfor %}";
 /// The same of Mistral's calls.
-const MISTRAL: &str = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\
+pub const MISTRAL: &str = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\
 {% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}{% endfor %}\n{% endfor %}";
 /// Opens reasoning.
-const THINK: &str =
+pub const THINK: &str =
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<think>\n{# </think> #}";
 
-const ARGUMENTS: &str = r#"{"city": "Rome"}"#;
+pub const ARGUMENTS: &str = r#"{"city": "Rome"}"#;
 
-fn weather() -> Value {
+pub fn weather() -> Value {
     let city = json!({"city": {"type": "string"}});
     json!({"name": "weather", "description": "Of a city", "parameters": {
         "type": "object", "properties": city, "required": ["city"], "additionalProperties": false}})
 }
 
-fn tools() -> Value {
+pub fn tools() -> Value {
     json!([{"type": "function", "function": weather()}])
 }
 
 /// A model that says two words, then calls the tool twice.
-fn calling() -> Model {
+pub fn calling() -> Model {
     let call = br#"<tool_call>{"name": "weather", "arguments": "#;
     let pieces: [&[u8]; 6] = [
         b"I look. ",
@@ -45,7 +45,7 @@ fn calling() -> Model {
         .write()
 }
 
-fn start(model: &Model) -> (Running, Value) {
+pub fn start(model: &Model) -> (Running, Value) {
     let mut setup = Setup::of(&[model.path()]);
     setup.engine.n_ctx = 1024;
     let server = setup.start();
@@ -401,7 +401,7 @@ fn responses_don_t_complete_a_call_that_went_wrong() {
 }
 
 /// A model that reasons, and then answers.
-fn thinking(template: &str) -> Model {
+pub fn thinking(template: &str) -> Model {
     let pieces: [&[u8]; 5] = [b"Hm,", b" so.", b"\n</think>", b"\n\n", b"Yes!"];
     saying(&pieces)
         .text("tokenizer.chat_template", template)

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, reason_as};
+use crate::chat::{Chat, Conversation, Turn, reason_as};
 use crate::fields::{Fields, mismatch};
 use crate::params::{MAX_TOP, Params, answer_format, take_sampling};
 use crate::sse;
@@ -116,6 +116,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     };
     let chat = Chat {
         messages,
+        turn: Turn::Opened,
         template_kwargs,
         tools: tools::choose(f, offer, &tools::RESPONSES)?,
         split_reasoning: true,
