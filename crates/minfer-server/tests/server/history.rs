@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Setup};
+use crate::harness::{Running, Setup, with};
 use crate::models::saying;
 
 /// Shows all that a message may hold; a call and its answer by their ids, as Mistral's templates insist on.
@@ -19,7 +19,9 @@ fn server() -> Running {
 }
 
 fn prompt(server: &Running, body: &Value) -> String {
-    let reply = server.post("/apply-template", body);
+    // A last message of the assistant's is one like any other here.
+    let body = with(body.clone(), &[("continue_final_message", json!(false))]);
+    let reply = server.post("/apply-template", &body);
     assert_eq!(reply.status, 200, "{}", reply.text);
     reply.json()["prompt"].as_str().expect("a text").to_owned()
 }
