@@ -1,146 +1,18 @@
-//! Ten thousand requests on an engine whose steps fail and panic, whose clients leave, whose queue is full and whose
-//! pages run out: nothing leaks, nothing hangs, and who was not hit gets the right answer.
+//! Ten thousand requests on an engine whose steps and pages fail and panic, whose clients leave, whose queue is full and
+//! whose pages run out: nothing leaks, nothing hangs, and who was not hit gets the right answer.
 
+mod faulty;
 mod tiny;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use minfer::Error;
-use minfer::backend;
 use minfer::engine::{
-    Engine, EngineError, EngineOptions, Event, EventStream, Generate, Model, Request, Speculation,
-    Task,
-};
-use minfer::graph::{
-    Backend, BackendError, BufferId, Counters, FusedKind, KvShape, Node, Run, Weight, WeightId,
+    Engine, EngineError, EngineOptions, Event, EventStream, Generate, Request, Session,
+    Speculation, Task,
 };
 use minfer::sampling::SamplerParams;
-
-/// What happens to the next runs.
-#[derive(Default)]
-struct Faults {
-    /// Every so many runs fail; 0: none.
-    fail: AtomicU32,
-    /// Every so many runs panic; 0: none.
-    panic: AtomicU32,
-    runs: AtomicU32,
-    /// Runs after these wait until more are allowed; 0: none waits.
-    allowed: AtomicU32,
-}
-
-/// The CPU, but for its faults.
-struct Faulty {
-    inner: Box<dyn Backend>,
-    faults: Arc<Faults>,
-}
-
-impl Backend for Faulty {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-    fn supports_op(&self, node: &Node) -> bool {
-        self.inner.supports_op(node)
-    }
-    fn supports_fused(&self, kind: FusedKind) -> bool {
-        self.inner.supports_fused(kind)
-    }
-    fn weight_bytes(&self, weight: &Weight) -> Result<usize, BackendError> {
-        self.inner.weight_bytes(weight)
-    }
-    fn load_weights(
-        &mut self,
-        weights: &[(WeightId, &Weight)],
-        progress: &mut dyn FnMut(usize),
-    ) -> Result<(), BackendError> {
-        self.inner.load_weights(weights, progress)
-    }
-    fn weights_bytes(&self) -> usize {
-        self.inner.weights_bytes()
-    }
-    fn kv_bytes(&self, shape: &KvShape) -> usize {
-        self.inner.kv_bytes(shape)
-    }
-    fn kv_read(
-        &mut self,
-        region: BufferId,
-        shape: &KvShape,
-        page: usize,
-        out: &mut [u8],
-    ) -> Result<(), BackendError> {
-        self.inner.kv_read(region, shape, page, out)
-    }
-    fn kv_write(
-        &mut self,
-        region: BufferId,
-        shape: &KvShape,
-        page: usize,
-        bytes: &[u8],
-    ) -> Result<(), BackendError> {
-        self.inner.kv_write(region, shape, page, bytes)
-    }
-    fn alloc(&mut self, bytes: usize, what: &str) -> Result<BufferId, BackendError> {
-        self.inner.alloc(bytes, what)
-    }
-    fn free(&mut self, buffer: BufferId) {
-        self.inner.free(buffer);
-    }
-    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<(), BackendError> {
-        self.inner.write(buffer, offset, bytes)
-    }
-    fn read(
-        &mut self,
-        buffer: BufferId,
-        offset: usize,
-        out: &mut [u8],
-    ) -> Result<(), BackendError> {
-        self.inner.read(buffer, offset, out)
-    }
-    fn host_f32(&mut self, buffer: BufferId, first: usize, len: usize) -> Option<&mut [f32]> {
-        self.inner.host_f32(buffer, first, len)
-    }
-    fn forget(&mut self, graph: u64) {
-        self.inner.forget(graph);
-    }
-    fn execute(&mut self, run: &Run<'_>) -> Result<(), BackendError> {
-        let n = self.faults.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        while (1..n).contains(&self.faults.allowed.load(Ordering::Relaxed)) {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        let hit = |every: &AtomicU32| match every.load(Ordering::Relaxed) {
-            0 => false,
-            every => n % every == 0,
-        };
-        if hit(&self.faults.panic) {
-            panic!("injected panic");
-        }
-        if hit(&self.faults.fail) {
-            return Err(BackendError::Device {
-                backend: "cpu",
-                reason: "injected failure".into(),
-            });
-        }
-        self.inner.execute(run)
-    }
-    fn synchronize(&mut self) -> Result<(), BackendError> {
-        self.inner.synchronize()
-    }
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-}
-
-fn faulty(model: &Arc<Model>, options: EngineOptions) -> (Engine, Arc<Faults>) {
-    let faults = Arc::new(Faults::default());
-    let backends = backend::create(None, options.n_threads, None, true).expect("there is a CPU");
-    let wrap = |inner| {
-        let faults = faults.clone();
-        Box::new(Faulty { inner, faults }) as Box<dyn Backend>
-    };
-    let backends = backends.into_iter().map(wrap).collect();
-    let engine = Engine::with_backends(model.clone(), options, backends, &mut |_, _| {});
-    (engine.unwrap_or_else(|e| panic!("{e}")), faults)
-}
 
 /// Numbers that are anything.
 struct Dice(u64);
@@ -154,13 +26,25 @@ impl Dice {
     }
 }
 
-fn request(dice: &mut Dice, n_vocab: u64) -> Request {
-    let context_shift = dice.roll(4) == 0;
-    // Some go beyond the context of 96.
-    let (start, n) = (
-        dice.roll(3),
-        1 + dice.roll(if context_shift { 95 } else { 60 }),
-    );
+/// Positions of the context.
+const N_CTX: usize = 96;
+
+/// A new prompt, or what follows a session.
+fn request(dice: &mut Dice, n_vocab: u64, sessions: &[Arc<Session>]) -> Request {
+    let session = match dice.roll(4) {
+        0 => sessions.get(dice.roll(8) as usize).cloned(),
+        _ => None,
+    };
+    let mut context_shift = dice.roll(4) == 0;
+    // Some go beyond the context.
+    let (start, mut n) = (dice.roll(3), 1 + dice.roll(60));
+    if context_shift && dice.roll(2) == 0 {
+        n = 85 + dice.roll(11);
+    }
+    if let Some(session) = &session {
+        n = dice.roll(3);
+        context_shift |= session.positions() + n as usize > N_CTX;
+    }
     let prompt = (0..n).map(|i| ((start + i * 7) % n_vocab) as u32).collect();
     let speculation = match dice.roll(3) {
         0 => Speculation::Lookup,
@@ -175,21 +59,24 @@ fn request(dice: &mut Dice, n_vocab: u64) -> Request {
         ignore_eos: true,
         context_shift,
         speculation,
+        save: dice.roll(4) == 0,
         ..Generate::default()
     };
     Request {
         priority: dice.roll(3) as i32,
+        session,
         ..Request::new(prompt, Task::Generate(task))
     }
 }
 
-/// How a stream ended: its tokens, or why not.
-fn end(stream: EventStream) -> Result<Vec<u32>, Error> {
-    let mut ids = Vec::new();
+/// How a stream ended: its tokens and its session, or why not.
+fn end(stream: EventStream) -> Result<(Vec<u32>, Option<Arc<Session>>), Error> {
+    let (mut ids, mut session) = (Vec::new(), None);
     for event in stream {
         match event {
             Event::Token { id, .. } => ids.push(id),
-            Event::Done(_) => return Ok(ids),
+            Event::Session(s) => session = Some(s),
+            Event::Done(_) => return Ok((ids, session)),
             Event::Error(e) => return Err(e),
             _ => {}
         }
@@ -210,6 +97,9 @@ fn rest(engine: &Engine) {
         let stats = engine.stats();
         if stats.running == 0 && stats.waiting == 0 {
             assert_eq!(stats.pages_full.used(), 0, "{stats:?}");
+            assert_eq!(stats.pages_windowed.used(), 0, "{stats:?}");
+            let ended = stats.finished + stats.failed + stats.cancelled;
+            assert_eq!(stats.requests, ended, "each ends once: {stats:?}");
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -217,65 +107,92 @@ fn rest(engine: &Engine) {
     panic!("the engine does not come to rest: {:?}", engine.stats());
 }
 
-/// A round of requests; how many answers came whole.
-fn round(engine: &Engine, single: &Engine, dice: &mut Dice, n: usize) -> usize {
-    let n_vocab = engine.model().hparams().n_vocab as u64;
-    let (mut open, mut good) = (Vec::new(), 0);
-    for at in 0..n {
-        let request = request(dice, n_vocab);
-        match engine.submit(request.clone()) {
-            Ok(stream) if dice.roll(5) == 0 => drop(stream), // gone at once, or a little later
-            Ok(stream) => open.push((at, request, stream)),
-            Err(Error::Engine(EngineError::QueueFull { waiting })) => {
-                assert!(waiting <= 16);
-                // Somebody leaves, somebody is heard to the end.
-                let left = dice.roll(open.len().max(1) as u64) as usize;
-                if left < open.len() {
-                    drop(open.swap_remove(left));
-                }
-                good += hear(single, dice, &mut open, 1);
-            }
-            Err(e) => panic!("{e}"),
-        }
-        if open.len() > 24 {
-            good += hear(single, dice, &mut open, 8);
-        }
-    }
-    let all = open.len();
-    good + hear(single, dice, &mut open, all)
+/// Clients of an engine with faults, and what they know.
+struct Crowd<'a> {
+    engine: &'a Engine,
+    /// The same without faults: what is right.
+    single: &'a Engine,
+    dice: Dice,
+    /// In order of arrival.
+    open: Vec<(Request, EventStream)>,
+    sessions: Vec<Arc<Session>>,
+    /// Answers that came whole.
+    good: usize,
 }
 
-/// Hears the oldest to their ends; some whole answers are compared with those of an engine without faults.
-fn hear(
-    single: &Engine,
-    dice: &mut Dice,
-    open: &mut Vec<(usize, Request, EventStream)>,
-    n: usize,
-) -> usize {
-    let mut good = 0;
-    open.sort_by_key(|o| o.0);
-    for (_, request, stream) in open.drain(..n.min(open.len())) {
-        match end(stream) {
-            Ok(ids) => {
-                good += 1;
-                if dice.roll(20) == 0 {
-                    let want = end(single.submit(request).expect("it can be served"));
-                    assert_eq!(ids, want.expect("it has no faults"));
+impl Crowd<'_> {
+    /// So many requests, all heard to their ends or left.
+    fn round(&mut self, n: usize) {
+        let n_vocab = self.engine.model().hparams().n_vocab as u64;
+        for _ in 0..n {
+            let request = request(&mut self.dice, n_vocab, &self.sessions);
+            // Now and then several answers to one prompt.
+            let choices = 1 + self.dice.roll(12).saturating_sub(8);
+            match self
+                .engine
+                .submit_choices(request.clone(), choices as usize)
+            {
+                Ok(streams) => self.take(&request, streams),
+                Err(Error::Engine(EngineError::QueueFull { waiting })) => {
+                    assert!(waiting <= 16);
+                    // Somebody leaves, somebody is heard to the end.
+                    let left = self.dice.roll(self.open.len().max(1) as u64) as usize;
+                    if left < self.open.len() {
+                        self.open.remove(left);
+                    }
+                    self.hear(1);
                 }
+                Err(e) => panic!("{e}"),
             }
-            Err(Error::Graph(e)) => assert!(e.to_string().contains("injected failure"), "{e}"),
-            Err(Error::Engine(e)) => assert!(e.to_string().contains("injected"), "{e}"),
-            Err(e) => panic!("{e}"),
+            if self.open.len() > 24 {
+                self.hear(8);
+            }
+        }
+        self.hear(usize::MAX);
+    }
+
+    fn take(&mut self, request: &Request, streams: Vec<EventStream>) {
+        for (choice, stream) in streams.into_iter().enumerate() {
+            let mut request = request.clone();
+            if let Task::Generate(g) = &mut request.task {
+                g.choice = choice as u32;
+            }
+            match self.dice.roll(5) {
+                0 => drop(stream), // gone at once, or a little later
+                _ => self.open.push((request, stream)),
+            }
         }
     }
-    good
+
+    /// Hears the oldest to their ends; some whole answers are compared with those of the engine without faults.
+    fn hear(&mut self, n: usize) {
+        let n = n.min(self.open.len());
+        for (request, stream) in self.open.drain(..n) {
+            match end(stream) {
+                Ok((ids, session)) => {
+                    self.good += 1;
+                    if self.dice.roll(20) == 0 {
+                        let want = end(self.single.submit(request).expect("it can be served"));
+                        assert_eq!(ids, want.expect("it has no faults").0);
+                    }
+                    if let Some(session) = session {
+                        self.sessions.truncate(7);
+                        self.sessions.insert(0, session);
+                    }
+                }
+                Err(Error::Graph(e)) => assert!(e.to_string().contains("injected failure"), "{e}"),
+                Err(Error::Engine(e)) => assert!(e.to_string().contains("injected"), "{e}"),
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
 }
 
 #[test]
 fn ten_thousand_requests_with_faults_leave_nothing_behind() {
     let model = tiny::model("gemma3");
     let options = EngineOptions {
-        n_ctx: 96,
+        n_ctx: N_CTX,
         n_seqs: 6,
         queue: 16,
         n_threads: Some(2),
@@ -303,18 +220,29 @@ fn ten_thousand_requests_with_faults_leave_nothing_behind() {
         kv_memory: Some(2 * need),
         ..options
     };
-    let (engine, faults) = faulty(&model, options);
+    let (engine, faults) = faulty::engine(&model, options);
     std::panic::set_hook(Box::new(|_| {})); // a thousand injected panics say nothing new
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
-    let (mut good, mut flat) = (0, None);
+    let mut crowd = Crowd {
+        engine: &engine,
+        single: &single,
+        dice: Dice(0x9e37_79b9_7f4a_7c15),
+        open: Vec::new(),
+        sessions: Vec::new(),
+        good: 0,
+    };
+    let mut flat = None;
     for part in 0..10 {
-        faults
-            .fail
-            .store([0, 97, 13, 211][part % 4], Ordering::Relaxed);
-        faults
-            .panic
-            .store([0, 0, 389, 101][part % 4], Ordering::Relaxed);
-        good += round(&engine, &single, &mut dice, 1000);
+        let (fail, panic) = [(0, 0), (97, 0), (13, 389), (211, 101)][part % 4];
+        faults.runs.set(fail, panic);
+        // A page is many calls, one a layer's keys or values.
+        let (fail, panic) = [(0, 0), (0, 401), (53, 0), (149, 211)][part % 4];
+        for pages in [&faults.copies, &faults.reads, &faults.writes] {
+            pages.set(fail, panic);
+        }
+        let (fail, panic) = [(0, 0), (307, 0), (0, 1009), (0, 0)][part % 4];
+        faults.inputs.set(fail, panic);
+        faults.outputs.set(fail, panic);
+        crowd.round(800);
         rest(&engine);
         let now = resident();
         match (flat, now) {
@@ -327,29 +255,28 @@ fn ten_thousand_requests_with_faults_leave_nothing_behind() {
         }
     }
     drop(std::panic::take_hook());
-    let stats = engine.stats();
-    assert!(good > 3000, "{good} answers, {stats:?}");
+    let (good, stats) = (crowd.good, engine.stats());
     assert!(
-        stats.failed > 100 && stats.cancelled > 100 && stats.preempted > 0,
+        stats.requests > 10_000 && good > 3000,
+        "{good} answers, {stats:?}"
+    );
+    assert!(
+        stats.failed > 100 && stats.cancelled > 100 && stats.preempted > 100,
         "{stats:?}"
     );
-    faults.fail.store(0, Ordering::Relaxed);
-    faults.panic.store(0, Ordering::Relaxed);
-    assert_eq!(
-        round(&engine, &single, &mut Dice(7), 10),
-        10 - gone(&mut Dice(7), &model)
-    );
-}
-
-/// How many of ten requests a round drops at once.
-fn gone(dice: &mut Dice, model: &Model) -> usize {
-    let n_vocab = model.hparams().n_vocab as u64;
-    let mut gone = 0;
-    for _ in 0..10 {
-        request(dice, n_vocab);
-        gone += usize::from(dice.roll(5) == 0);
+    assert!(stats.shifts > 100 && stats.swapped > 10, "{stats:?}");
+    for (kind, fault) in faults.all() {
+        assert!(fault.hits() > 10, "{kind}: {} hits", fault.hits());
+        fault.set(0, 0);
     }
-    gone
+    // As good as new.
+    for _ in 0..10 {
+        let n_vocab = model.hparams().n_vocab as u64;
+        let request = request(&mut crowd.dice, n_vocab, &crowd.sessions);
+        let [got, want] =
+            [&engine, &single].map(|e| end(e.submit(request.clone()).expect("it can be served")));
+        assert_eq!(got.expect("no more faults").0, want.expect("no faults").0);
+    }
 }
 
 #[test]
@@ -361,7 +288,7 @@ fn a_failing_step_hurts_nobody_else() {
         n_threads: Some(1),
         ..EngineOptions::default()
     };
-    let (engine, faults) = faulty(&model, options);
+    let (engine, faults) = faulty::engine(&model, options);
     let ask_for = |n| {
         let task = Generate {
             n_predict: Some(n),
@@ -374,8 +301,8 @@ fn a_failing_step_hurts_nobody_else() {
     // So many runs that no other one of this test is a multiple of the failing one.
     assert!(end(engine.submit(ask_for(20)).expect("served")).is_ok());
     // The first step fails while another request waits.
-    let next = faults.runs.load(Ordering::Relaxed) + 1;
-    faults.fail.store(next, Ordering::Relaxed);
+    let next = faults.runs.calls.load(Ordering::Relaxed) + 1;
+    faults.runs.fail.store(next, Ordering::Relaxed);
     faults.allowed.store(next - 1, Ordering::Relaxed);
     let hit = engine.submit(ask()).expect("served");
     let waits = engine.submit(ask()).expect("served");
@@ -383,7 +310,7 @@ fn a_failing_step_hurts_nobody_else() {
     faults.allowed.store(0, Ordering::Relaxed);
     let e = end(hit).expect_err("its first step fails");
     assert!(e.to_string().contains("injected failure"), "{e}");
-    faults.fail.store(0, Ordering::Relaxed);
+    faults.runs.fail.store(0, Ordering::Relaxed);
     assert!(
         later.join().expect("no panic").is_ok(),
         "the other one is answered"
@@ -401,10 +328,10 @@ fn llama_cpp_24496_a_client_that_leaves_frees_its_place_within_a_step() {
         n_threads: Some(1),
         ..EngineOptions::default()
     };
-    let (engine, faults) = faulty(&model, options);
+    let (engine, faults) = faulty::engine(&model, options);
     // During the prompt, and during the answer: a prompt of one step.
     for (prompt, heard) in [(100, 1), (10, 3)] {
-        let before = faults.runs.load(Ordering::Relaxed);
+        let before = faults.runs.calls.load(Ordering::Relaxed);
         faults.allowed.store(before + heard, Ordering::Relaxed);
         let prompt = (0..prompt).map(|i| i % 90).collect();
         let request = Request {
@@ -418,7 +345,7 @@ fn llama_cpp_24496_a_client_that_leaves_frees_its_place_within_a_step() {
         drop(stream);
         faults.allowed.store(0, Ordering::Relaxed);
         rest(&engine);
-        let runs = faults.runs.load(Ordering::Relaxed) - before;
+        let runs = faults.runs.calls.load(Ordering::Relaxed) - before;
         assert!(
             runs <= heard + 1,
             "{runs} steps, {heard} of them while it listened"

@@ -26,7 +26,7 @@ impl Core {
             let mut seq = self.waiting.remove(i);
             // Before anything can go wrong: what is lost by a panic waits no longer either.
             self.settle(&mut seq);
-            match self.place(&mut seq) {
+            match self.in_hand(&mut seq, Core::place) {
                 Ok(true) => {
                     Core::enqueue(&mut self.running, seq);
                 }
@@ -134,7 +134,10 @@ impl Core {
         };
         let pages = std::mem::take(&mut seq.pages);
         if seq.dropped > 0 {
-            match self.read_content(&pages, seq.n_past, seq.dropped) {
+            let read = self.in_hand(&mut seq, |core, seq| {
+                core.read_content(&pages, seq.n_past, seq.dropped)
+            });
+            match read {
                 Ok(content) => seq.content = Some(Arc::new(content)),
                 Err(e) => {
                     self.kv.release(pages, &[], 0);

@@ -1,6 +1,6 @@
 //! The engine's heart: what its thread owns, and a turn of it: drop who left, admit, step.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -236,6 +236,21 @@ impl Core {
                 i += 1;
             }
         }
+    }
+
+    /// Does something with a sequence that stands in none of the lists. If that panics, the sequence hears what the others of
+    /// a step do.
+    pub(super) fn in_hand<T>(
+        &mut self,
+        seq: &mut Sequence,
+        work: impl FnOnce(&mut Core, &mut Sequence) -> T,
+    ) -> T {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self, seq)));
+        done.unwrap_or_else(|panic| {
+            let message = message(&panic);
+            self.fail(seq, EngineError::Panicked { message }.into());
+            resume_unwind(panic) // what is to be done about the others is the turn's
+        })
     }
 
     /// After a panic: the sequences of the step fail. What the pages hold is uncertain, so all others begin

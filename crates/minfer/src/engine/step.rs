@@ -114,7 +114,7 @@ impl Core {
     fn end(&mut self, i: usize, end: Result<Next, Error>) {
         let mut seq = self.running.remove(i);
         let saved = match seq.answer().is_some_and(|a| a.params.save) && end.is_ok() {
-            true => self.save(&seq).map(Some),
+            true => self.in_hand(&mut seq, |core, seq| core.save(seq)).map(Some),
             false => Ok(None),
         };
         match end.and_then(|next| Ok((next, saved?))) {
