@@ -34,6 +34,10 @@ fn task(n_predict: usize, temperature: f32, save: bool) -> Generate {
 /// What was said, with the bits of its log-probabilities; the session; prompt tokens that were computed.
 struct Heard {
     ids: Vec<u32>,
+    text: String,
+    /// What [`minfer::engine::Done`] says is held back.
+    held: String,
+    stop: Option<String>,
     bits: Vec<u32>,
     session: Option<Arc<Session>>,
     computed: u64,
@@ -43,14 +47,18 @@ fn ask(engine: &Engine, request: Request) -> Result<Heard, Error> {
     let before = engine.stats().prompt_tokens;
     let mut heard = Heard {
         ids: Vec::new(),
+        text: String::new(),
+        held: String::new(),
+        stop: None,
         bits: Vec::new(),
         session: None,
         computed: 0,
     };
     for event in engine.submit(request)? {
         match event {
-            Event::Token { id, logprobs, .. } => {
+            Event::Token { id, text, logprobs } => {
                 heard.ids.push(id);
+                heard.text.push_str(&text);
                 let logprobs = logprobs.expect("asked for");
                 heard.bits.push(logprobs.chosen.to_bits());
                 heard
@@ -58,6 +66,10 @@ fn ask(engine: &Engine, request: Request) -> Result<Heard, Error> {
                     .extend(logprobs.top.iter().map(|t| t.1.to_bits()));
             }
             Event::Session(session) => heard.session = Some(session),
+            Event::Done(done) => {
+                heard.text.push_str(&done.text);
+                (heard.held, heard.stop) = (done.held, done.stop);
+            }
             Event::Error(e) => return Err(e),
             _ => {}
         }
@@ -175,6 +187,96 @@ fn a_constraint_goes_on_where_the_file_ended() {
         text[12..].iter().all(|c| (b'x'..=b'z').contains(c)),
         "{text:?}"
     );
+}
+
+/// Text that is held back when an answer is cut, within a character or what may become a stop string, is said by the
+/// answer that goes on, if at all.
+#[test]
+fn the_text_at_the_seam_is_that_of_an_undisturbed_answer() {
+    let model = tiny::model("llama");
+    let engine = tiny::engine(&model, &options(KvType::F16));
+    let rule = ConstraintSpec::Regex("(ä|ö|€){30}".into());
+    let task = |n, save, stop: &[&str]| {
+        Task::Generate(Generate {
+            constraint: Some(rule.clone()),
+            context_shift: false,
+            n_keep: 0,
+            stop: stop.iter().map(|s| (*s).to_owned()).collect(),
+            ..task(n, 0.9, save)
+        })
+    };
+    let prompt: Vec<u32> = (1..20).collect();
+    let ask_for = |task| ask(&engine, Request::new(prompt.clone(), task)).expect("served");
+    let all = ask_for(task(100, false, &[])).text;
+    let chars: Vec<char> = all.chars().collect();
+    let stop: String = chars[12..16].iter().collect();
+    // One that comes, and one that only seems to.
+    let nearly = stop.chars().take(3).chain(['x']).collect::<String>();
+    for stops in [vec![stop.as_str()], vec![nearly.as_str()], vec![]] {
+        let whole = ask_for(task(100, false, &stops));
+        let (mut stop_held, mut char_held) = (false, false);
+        for n in 0..whole.ids.len() {
+            let begun = ask_for(task(n, true, &stops));
+            let session = through_a_file(&begun.session.expect("asked for"));
+            let on = Request {
+                session: Some(session),
+                ..Request::new(Vec::new(), task(100, false, &stops))
+            };
+            let on = ask(&engine, on).expect("served");
+            assert_eq!([&begun.ids[..], &on.ids].concat(), whole.ids);
+            assert_eq!(begun.text + &on.text, whole.text, "{n} tokens, {stops:?}");
+            assert_eq!((&on.stop, &on.held), (&whole.stop, &String::new()));
+            let lossy = begun.held.ends_with(char::REPLACEMENT_CHARACTER);
+            char_held |= lossy;
+            stop_held |= begun.held.chars().count() > usize::from(lossy);
+        }
+        assert!(char_held && stop_held != stops.is_empty(), "{stops:?}");
+    }
+    // Of an answer that nobody goes on with, all is said.
+    let cut = ask_for(task(7, false, &[&stop]));
+    assert_eq!(cut.held, "");
+    let saved = ask_for(task(7, true, &[&stop]));
+    assert_eq!(saved.text + &saved.held, cut.text);
+    // Another turn begins: it does not begin with the last one's end.
+    let on = Request {
+        session: saved.session,
+        ..Request::new(vec![3], task(100, false, &[]))
+    };
+    let on = ask(&engine, on).expect("served").text;
+    assert_eq!(on.chars().count(), 30, "{on}");
+}
+
+/// Version 1 lacks what is held back.
+#[test]
+fn a_session_of_an_older_version_goes_on_and_of_a_newer_one_is_refused() {
+    use sha2::{Digest, Sha256};
+    let (engine, _, bytes, path, _dir) = small();
+    let session = Arc::new(Session::read(&path).expect("whole"));
+    let n = u64::from_le_bytes(bytes[19..27].try_into().unwrap()) as usize;
+    let mut head: serde_json::Value = serde_json::from_slice(&bytes[27..27 + n]).unwrap();
+    let held = head.as_object_mut().unwrap().remove("held");
+    assert!(held.is_some(), "{head}");
+    let head = serde_json::to_vec(&head).unwrap();
+    let with_version = |version: u32| {
+        let mut old = bytes[..15].to_vec();
+        old.extend(version.to_le_bytes());
+        old.extend((head.len() as u64).to_le_bytes());
+        old.extend(&head);
+        old.extend(&bytes[27 + n..bytes.len() - 32]);
+        let sum = Sha256::digest(&old);
+        old.extend(sum);
+        std::fs::write(&path, old).expect("written");
+        Session::read(&path)
+    };
+    let on = |session| Request {
+        session: Some(session),
+        ..Request::new(Vec::new(), Task::Generate(task(9, 0.0, false)))
+    };
+    let old = Arc::new(with_version(1).expect("it can be read"));
+    let [old, new] = [old, session].map(|s| ask(&engine, on(s)).expect("served"));
+    assert_eq!((old.ids, old.bits), (new.ids, new.bits));
+    let e = with_version(3).expect_err("nobody knows it").to_string();
+    assert!(e.contains("version 3") && e.contains("1 to 2"), "{e}");
 }
 
 #[test]

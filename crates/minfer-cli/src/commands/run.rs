@@ -69,6 +69,12 @@ pub fn run(a: RunArgs) -> Outcome {
     if !answer.text.ends_with('\n') {
         print("\n")?;
     }
+    if !answer.done.held.is_empty() {
+        note(format_args!(
+            "note: {:?} is held back: it may be the beginning of a stop text or a character; the session goes on with it",
+            answer.done.held
+        ));
+    }
     note_timings(&answer.done, load);
     Ok(())
 }
@@ -230,6 +236,7 @@ fn as_json(prompt: &[u32], answer: &Answer, load: Duration) -> serde_json::Value
         "prompt_ids": prompt,
         "ids": answer.ids,
         "text": answer.text,
+        "held": answer.done.held,
         "finish_reason": answer.done.reason.name(),
         "timings": {
             "load_ms": ms(load),

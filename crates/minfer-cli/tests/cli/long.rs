@@ -38,6 +38,30 @@ fn a_session_goes_on_as_if_there_had_been_one_run() {
     );
 }
 
+/// Wherever it is cut: what may become a stop text is said by whom it belongs to.
+#[test]
+fn a_sessions_text_goes_on_as_if_there_had_been_one_run() {
+    let (model, dir) = (tiny("llama"), tempfile::tempdir().unwrap());
+    let rule = ["--regex", "(ab|ac|ad){40}", "-n", "60"];
+    let text = |out: &Output| out.json()["text"].as_str().unwrap().to_owned();
+    let all = text(&answer(&model, &["Once"], &rule));
+    let stop = &all[20..26];
+    let with = [&rule[..], &["--stop", stop]].concat();
+    let whole = text(&answer(&model, &["Once"], &with));
+    assert!(whole.len() <= 20 && all.starts_with(&whole), "{whole}");
+    let mut held = false;
+    for n in 1..whole.len() {
+        let path = dir.path().join(n.to_string());
+        let (file, n) = (path.to_str().unwrap(), n.to_string());
+        let keep = [&rule[..2], &["--stop", stop, "--session", file]].concat();
+        let first = answer(&model, &["Once"], &[&keep[..], &["-n", &n]].concat());
+        let on = answer(&model, &[], &[&keep[..], &["-n", "60"]].concat());
+        assert_eq!(text(&first) + &text(&on), whole, "after {n} tokens");
+        held |= first.json()["held"] != json!("");
+    }
+    assert!(held, "no cut was within what may become {stop:?}");
+}
+
 #[test]
 fn llama_cpp_27068_a_damaged_session_is_refused_and_stays() {
     let (model, dir) = (tiny("llama"), tempfile::tempdir().unwrap());

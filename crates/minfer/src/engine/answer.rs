@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::reading::{Budget, Reader};
 use super::request::{Event, FinishReason, Generate};
 use super::speculate::Depth;
@@ -69,6 +71,14 @@ impl Watch {
         }
     }
 
+    /// Text that may still become a stop string and is not shown.
+    fn held(&self) -> &str {
+        match self {
+            Watch::Text(matcher) => matcher.held(),
+            Watch::Content(_) => "",
+        }
+    }
+
     fn found(&self) -> Option<&str> {
         match self {
             Watch::Text(matcher) => matcher.found(),
@@ -94,6 +104,22 @@ fn close(params: &Generate, tokenizer: &Tokenizer) -> Vec<u32> {
             None => tokenizer.encode(tags.close, plain),
         }
     })
+}
+
+/// What stop matcher and decoder hold back of a text that goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    /// What may become a stop string.
+    text: String,
+    /// The start of a character that comes after it.
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    /// As it would be shown if nothing followed.
+    pub fn shown(&self) -> String {
+        self.text.clone() + &String::from_utf8_lossy(&self.bytes)
+    }
 }
 
 /// What became of a token.
@@ -150,7 +176,7 @@ impl Answer {
         room: Option<usize>,
     ) -> Result<Said, Error> {
         if self.params.n_predict == Some(0) {
-            let end = Some((FinishReason::Length, String::new()));
+            let end = Some(self.cut());
             return Ok(Said {
                 event: None,
                 id: None,
@@ -177,16 +203,10 @@ impl Answer {
         let piece = self.decoder.push(id);
         let text = self.watch.push(piece);
         let full = self.params.n_predict.is_some_and(|n| self.count >= n) || room == Some(0);
-        let end = match (self.watch.found().is_some(), full || complete) {
+        let end = match (self.watch.found().is_some(), full) {
             (true, _) => Some((FinishReason::Stop, String::new())),
-            (false, true) => {
-                let (stopped, text) = self.tail();
-                let reason = match stopped || complete {
-                    true => FinishReason::Stop,
-                    false => FinishReason::Length,
-                };
-                Some((reason, text))
-            }
+            (false, _) if complete => Some((FinishReason::Stop, self.tail().1)),
+            (false, true) => Some(self.cut()),
             (false, false) => None,
         };
         Ok(said(id, text, logprobs, end))
@@ -203,6 +223,40 @@ impl Answer {
         let constraint = constraint.map(|c| &mut **c as &mut dyn Constraint);
         self.sampler
             .sample_constrained(logits, position as u64, constraint)
+    }
+
+    /// The end of an answer that could go on. One that is saved does: what is held back is said then.
+    fn cut(&mut self) -> (FinishReason, String) {
+        if self.params.save {
+            return (FinishReason::Length, String::new());
+        }
+        match self.tail() {
+            (true, text) => (FinishReason::Stop, text),
+            (false, text) => (FinishReason::Length, text),
+        }
+    }
+
+    /// What is held back. Nothing comes after a stop string.
+    pub fn held(&self) -> Held {
+        if self.watch.found().is_some() {
+            return Held::default();
+        }
+        Held {
+            text: self.watch.held().to_owned(),
+            bytes: self.decoder.pending().to_vec(),
+        }
+    }
+
+    /// Goes on with what another one held back.
+    pub fn with_held(mut self, held: Held) -> Answer {
+        let mut bytes = held.bytes;
+        match self.watch {
+            Watch::Text(matcher) => self.watch = Watch::Text(matcher.with_held(held.text)),
+            // Nothing is held back of what a reader takes: it comes with the next piece.
+            Watch::Content(_) => bytes.splice(..0, held.text.into_bytes()).for_each(drop),
+        }
+        self.decoder = self.decoder.with_pending(bytes);
+        self
     }
 
     /// The stop string that ended it.

@@ -218,6 +218,9 @@ impl Engine {
     }
 
     /// Tries whether a constraint can be compiled for this model.
+            if goes_on {
+                answer = answer.with_held(session.held().clone());
+            }
     ///
     /// # Errors
     /// Why not.

@@ -102,6 +102,7 @@ impl Core {
                 Event::Error(e)
             }
         };
+                held: String::new(),
         events.send(end);
     }
 

@@ -95,7 +95,8 @@ pub struct Generate {
     pub n_keep: usize,
     /// Where guesses of the next tokens come from, which one pass verifies together. The answer is the same.
     pub speculation: Speculation,
-    /// At the end, hand the sequence out: [`Event::Session`].
+    /// At the end, hand the sequence out: [`Event::Session`]. An answer that ends at its length does not say what is
+    /// held back then: see [`Done::held`].
     pub save: bool,
 }
 
@@ -179,6 +180,9 @@ pub struct Done {
     pub stop: Option<String>,
     /// Text that was held back until now.
     pub text: String,
+    /// Text that stays held back, in the session that was saved ([`Generate::save`]): it may be the beginning of a stop
+    /// string, or of a character (U+FFFD then). An answer that goes on from the session says it, or what it became.
+    pub held: String,
     /// How long it took.
     pub timings: Timings,
 }

@@ -316,6 +316,7 @@ impl Sequence {
             reason,
             stop: answer.and_then(|a| a.stop()).map(str::to_owned),
             text,
+            held: answer.map_or(String::new(), |a| a.held().shown()),
             timings,
         }));
     }

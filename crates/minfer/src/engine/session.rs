@@ -1,5 +1,8 @@
 //! A sequence outside an engine: its tokens, its pages, its sampler's and constraint's state; in memory and in a file.
 //!
+//! Of an answer that was cut at its length, the text that was held back (what may become a stop string, the start of a
+//! character) is in it, too: who goes on with it says what an undisturbed answer would have said.
+//!
 //! # The file
 //! `minfer session\n`, the version (u32), then three parts, each with its length (u64) in front: a head as JSON, the
 //! pages of full layers, those of windowed ones; last the SHA-256 of all before it. Numbers are little-endian. A page
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::answer::Answer;
+use super::answer::{Answer, Held};
 use super::core::Core;
 use super::model::Model;
 use super::sequence::{Sequence, Want};
@@ -22,7 +25,8 @@ use crate::kv::SeqPages;
 use crate::sampling::{ConstraintSpec, SamplerState, SamplingError};
 
 const MAGIC: &[u8; 15] = b"minfer session\n";
-const VERSION: u32 = 1;
+/// Version 1 had nothing held back.
+const VERSION: u32 = 2;
 /// Bytes of a head that is still believed: 4 million tokens take less.
 const MAX_HEAD: u64 = 1 << 26;
 
@@ -92,6 +96,9 @@ struct Head {
     sampler: SamplerState,
     /// A constraint that the answer has not fulfilled yet, and the token it began with.
     constraint: Option<(ConstraintSpec, usize)>,
+    /// Text that the answer has not said yet.
+    #[serde(default)]
+    held: Held,
 }
 
 impl Head {
@@ -203,8 +210,8 @@ impl Session {
         let cut = || "the file ends too early".to_owned();
         let (version, mut rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
         match u32::from_le_bytes(*version) {
-            VERSION => {}
-            other => return Err(format!("version {other}, this build reads {VERSION}")),
+            1 | VERSION => {}
+            other => return Err(format!("version {other}, this build reads 1 to {VERSION}")),
         }
         let mut parts = Vec::with_capacity(3);
         for limit in [MAX_HEAD, u64::MAX, u64::MAX] {
@@ -287,6 +294,11 @@ impl Session {
         answer.sampler.restore(&self.head.sampler)
     }
 
+    /// Text that the answer has not said yet: an answer that goes on says it.
+    pub(super) fn held(&self) -> &Held {
+        &self.head.held
+    }
+
     /// A constraint that goes on, and the tokens it has seen.
     pub(super) fn constraint(&self) -> Option<(&ConstraintSpec, &[u32])> {
         let (spec, from) = self.head.constraint.as_ref()?;
@@ -322,6 +334,7 @@ impl Core {
             tokens: seq.tokens.clone(),
             sampler: answer.sampler.state(),
             constraint: answer.open_constraint(),
+            held: answer.held(),
         };
         Ok(Arc::new(Session {
             head,

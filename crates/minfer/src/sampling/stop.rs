@@ -29,6 +29,17 @@ impl StopMatcher {
         }
     }
 
+    /// The same, going on with text that another one held back.
+    pub fn with_held(mut self, text: String) -> StopMatcher {
+        self.held = text;
+        self
+    }
+
+    /// Text that may still become a stop string.
+    pub fn held(&self) -> &str {
+        &self.held
+    }
+
     /// Takes the next piece. The stop string that is complete first wins, and of two that end together the longer: so the result
     /// does not depend on where the pieces are cut. After a stop all text is swallowed.
     pub fn push(&mut self, piece: &str) -> Stopped {

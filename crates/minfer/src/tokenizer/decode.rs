@@ -49,6 +49,17 @@ impl<T: Deref<Target = Tokenizer>> Decoder<T> {
         self
     }
 
+    /// The same, going on within a character: `bytes` are what another one's [`Decoder::pending`] said.
+    pub fn with_pending(mut self, bytes: Vec<u8>) -> Decoder<T> {
+        self.pending = bytes;
+        self
+    }
+
+    /// The start of a character whose end has not come yet: at most three bytes.
+    pub fn pending(&self) -> &[u8] {
+        &self.pending
+    }
+
     /// The text that a token completes; empty if it ends within a character, if it is a hidden
     /// control token, or if there is no such token.
     pub fn push(&mut self, id: u32) -> String {
