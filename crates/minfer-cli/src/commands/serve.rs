@@ -223,6 +223,7 @@ fn load(
     let options = EngineOptions {
         n_seqs,
         queue,
+        constraints_ahead: true,
         ..models::options(a, a.n_ctx.unwrap_or(N_CTX.min(limit)))
     };
     room(memory(&model, &options)).map_err(Failure::Error)?;

@@ -1,9 +1,10 @@
 //! The engine as others hold it: a queue in front of a thread.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::answer::Answer;
+use super::compiler::Compiler;
 use super::core::Core;
 use super::draft::{self, Drafter};
 use super::embed::{Pool, Pooling};
@@ -20,7 +21,7 @@ use super::{EngineError, EngineOptions, Model};
 use crate::Error;
 use crate::backend;
 use crate::graph::{Backend, LayerKind, PAGE, Profile};
-use crate::sampling::{Constraint, ConstraintSpec, Constraints};
+use crate::sampling::ConstraintSpec;
 
 enum Job {
     Sequence(Box<Sequence>),
@@ -36,7 +37,7 @@ pub struct Engine {
     thread: Option<JoinHandle<()>>,
     stats: Arc<Mutex<Stats>>,
     profile: Option<Arc<Mutex<Profile>>>,
-    constraints: OnceLock<Constraints>,
+    compiler: Arc<Compiler>,
     /// Bytes of a page, of full and of windowed layers.
     page_bytes: [usize; 2],
 }
@@ -88,16 +89,20 @@ impl Engine {
                 move || serve(core, &queue)
             })
             .map_err(|_| EngineError::Stopped)?;
-        Ok(Engine {
+        let engine = Engine {
+            compiler: Arc::new(Compiler::new(model.clone())),
             model,
             options,
             queue,
             thread: Some(thread),
             stats,
             profile,
-            constraints: OnceLock::new(),
             page_bytes,
-        })
+        };
+        if engine.options.constraints_ahead {
+            engine.prepare_constraints();
+        }
+        Ok(engine)
     }
 
     /// The model.
@@ -199,7 +204,7 @@ impl Engine {
             params.constraint = Some(spec.clone());
         }
         let mut constraint = match &params.constraint {
-            Some(spec) => Some(self.compile(spec)?),
+            Some(spec) => Some(self.compiler.compile(spec)?),
             None => None,
         };
         let mut from = tokens.len();
@@ -213,29 +218,34 @@ impl Engine {
         answer.constraint_from = from;
         if let Some(session) = session {
             session.restore(&mut answer)?;
+            if goes_on {
+                answer = answer.with_held(session.held().clone());
+            }
         }
         Ok(answer)
     }
 
     /// Tries whether a constraint can be compiled for this model.
-            if goes_on {
-                answer = answer.with_held(session.held().clone());
-            }
     ///
     /// # Errors
     /// Why not.
     pub fn check_constraint(&self, spec: &ConstraintSpec) -> Result<(), Error> {
-        self.compile(spec).map(drop)
+        Ok(self.compiler.compile(spec).map(drop)?)
     }
 
-    fn compile(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, Error> {
-        if self.constraints.get().is_none() {
-            // Two at once may both make it; one is kept.
-            let made = Constraints::new(self.model.tokenizer())?;
-            drop(self.constraints.set(made));
-        }
-        let constraints = self.constraints.get().ok_or(EngineError::Stopped)?;
-        Ok(constraints.compile(spec)?)
+    /// Whether the vocabulary is ready for constraints ([`EngineOptions::constraints_ahead`]); if not, the first one takes
+    /// about a second longer where the vocabulary is large.
+    pub fn constraints_are_ready(&self) -> bool {
+        self.compiler.is_made()
+    }
+
+    fn prepare_constraints(&self) {
+        let (stats, queue) = (self.stats.clone(), Arc::downgrade(&self.queue));
+        self.compiler.make_when_idle(move || {
+            let queue = queue.upgrade()?;
+            let running = stats.lock().unwrap_or_else(|e| e.into_inner()).running;
+            Some(running == 0 && queue.waiting() == 0)
+        });
     }
 
     /// Whether a request can be served at all: what can be said before its constraint is compiled.

@@ -9,6 +9,7 @@
 mod admit;
 mod answer;
 mod batch;
+mod compiler;
 mod core;
 mod draft;
 mod embed;

@@ -46,6 +46,9 @@ pub struct EngineOptions {
     pub profile: bool,
     /// Backends to use, by name in any order; `None`: all there are.
     pub backends: Option<Vec<String>>,
+    /// Take the vocabulary in for constraints as soon as the engine has nothing to do, on a thread of its own; else the first
+    /// request with a constraint does it.
+    pub constraints_ahead: bool,
     /// Build the graph again at every reuse and compare: on in debug builds, off elsewhere.
     pub check_rebuilds: bool,
 }
@@ -68,6 +71,7 @@ impl Default for EngineOptions {
             pack: true,
             profile: false,
             backends: None,
+            constraints_ahead: false,
             check_rebuilds: cfg!(debug_assertions),
         }
     }

@@ -27,12 +27,20 @@ pub fn model(name: &str) -> Arc<Model> {
 
 /// A variant with another value in its metadata.
 pub fn with_metadata(name: &str, key: &str, value: Value) -> Arc<Model> {
+    with_all_metadata(name, &[(key, value)])
+}
+
+/// A variant with other values in its metadata.
+pub fn with_all_metadata(name: &str, changed: &[(&str, Value)]) -> Arc<Model> {
     let file = GgufFile::open(&path(&format!("{name}.gguf"))).unwrap();
     let mut writer = GgufWriter::new(3).unwrap();
-    for (other, value) in file.metadata().iter().filter(|(other, _)| *other != key) {
+    let is_changed = |key: &str| changed.iter().any(|(k, _)| *k == key);
+    for (other, value) in file.metadata().iter().filter(|(key, _)| !is_changed(key)) {
         writer.set(other, value.clone()).unwrap();
     }
-    writer.set(key, value).unwrap();
+    for (key, value) in changed {
+        writer.set(key, value.clone()).unwrap();
+    }
     let tensors: Vec<_> = file.tensors().iter().collect();
     for t in &tensors {
         writer.tensor(&t.name, t.ty, &t.dims).unwrap();
