@@ -50,6 +50,17 @@ fn bench_has_llama_benchs_fields_in_every_format() {
         near("avg_ts", mean);
         near("stddev_ts", variance.sqrt());
         near("median_ts", sorted[1]);
+        let steps = number(r, "n_gen").max(1.0);
+        assert_eq!(number(r, "steps"), steps);
+        let forward = steps * number(r, "forward_ms_per_step");
+        let tokens = number(r, "n_prompt") + number(r, "n_gen");
+        let elapsed = samples.iter().map(|ts| 1e3 * tokens / ts).sum::<f64>() / 3.0;
+        assert!(
+            forward > 0.0 && forward <= elapsed,
+            "{forward} of {elapsed} ms"
+        );
+        // No token is chosen, only made up.
+        assert!(number(r, "sample_ms_per_step") < number(r, "forward_ms_per_step"));
         assert_eq!(r["model_filename"], "llama.gguf");
     }
     let csv = bench("csv");
@@ -61,6 +72,8 @@ fn bench_has_llama_benchs_fields_in_every_format() {
         "avg_ts",
         "stddev_ts",
         "median_ts",
+        "steps",
+        "forward_ms_per_step",
     ] {
         assert!(lines[0].contains(&name), "{name}");
     }
@@ -69,7 +82,20 @@ fn bench_has_llama_benchs_fields_in_every_format() {
     for cell in ["| pp16 |", "| pp8 |", "| tg4 |", "| llama.gguf |", " ± "] {
         assert!(md.ok().contains(cell), "{cell}");
     }
-    assert_eq!(md.ok().lines().count(), 8);
+    let (table, steps) = md.ok().split_once("\n\n").expect("a table, then the steps");
+    assert_eq!(table.lines().count(), 8);
+    // Of each of two engines: a warm-up and three repetitions.
+    let lines: Vec<&str> = steps.lines().collect();
+    assert_eq!(lines.len(), 2, "{steps}");
+    for (line, threads) in lines.iter().zip(1..) {
+        let head =
+            format!("{threads} threads, k/v f16/f16: 24 steps, 96 prompt rows, 16 decode rows; ");
+        assert!(line.starts_with(&head), "{line}");
+        assert!(
+            line.contains("forward") && line.contains(" barriers, "),
+            "{line}"
+        );
+    }
     assert!(!md.stdout.contains("of read"), "only with --roofline");
 }
 
@@ -137,6 +163,7 @@ fn bench_sweeps_every_list_and_names_tests_as_llama_bench_does() {
         (vec!["tg4".to_owned()], &true.into())
     );
     assert_eq!(whole[0]["samples_ts"].as_array().unwrap().len(), 2);
+    assert!(number(&whole[0], "sample_ms_per_step") > 0.0);
 }
 
 /// The release build allocates nothing in a step (a debug build's check builds graphs); barriers are the plan's.

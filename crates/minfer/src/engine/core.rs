@@ -285,7 +285,7 @@ impl Core {
     }
 
     /// Brings the numbers that others see up to date.
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         let s = &mut self.stats;
         s.running = self.running.len();
         s.waiting = self.waiting.len() + self.measures.len();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::core::Core;
 use super::events::Events;
 use super::request::{Done, Event, FinishReason, Timings};
+use super::stats::Step;
 use crate::Error;
 use crate::graph::{Counters, GraphKind};
 use crate::kv::SeqPages;
@@ -69,6 +70,12 @@ impl Measure {
 pub struct Measured {
     /// Wall time.
     pub elapsed: Duration,
+    /// Forward passes.
+    pub steps: u64,
+    /// Time in them.
+    pub forward: Duration,
+    /// Time in choosing tokens.
+    pub sample: Duration,
     /// What the backends counted in it.
     pub counters: Counters,
     /// Allocations in it; 0 if they were not counted.
@@ -95,6 +102,7 @@ impl Core {
                 reason: FinishReason::Length,
                 stop: None,
                 text: String::new(),
+                held: String::new(),
                 timings: Timings::default(),
             }),
             Err(e) => {
@@ -102,7 +110,8 @@ impl Core {
                 Event::Error(e)
             }
         };
-                held: String::new(),
+        // Who hears the end may look at the numbers.
+        self.publish();
         events.send(end);
     }
 
@@ -174,7 +183,8 @@ impl Core {
             }
         }
         let allocations = || m.allocations.map_or(0, |count| count());
-        let (counters, allocated) = (self.scheduler.counters(), allocations());
+        let (counters, before) = (self.scheduler.counters(), self.stats);
+        let allocated = allocations();
         let clock = Instant::now();
         for lane in 0..m.n_seqs {
             for start in (m.depth..start_of_gen).step_by(self.n_batch) {
@@ -188,6 +198,9 @@ impl Core {
         let elapsed = clock.elapsed();
         Ok(Measured {
             elapsed,
+            steps: self.stats.steps - before.steps,
+            forward: self.stats.forward - before.forward,
+            sample: self.stats.sample - before.sample,
             allocations: allocations() - allocated,
             counters: self.scheduler.counters().since(counters),
         })
@@ -198,8 +211,16 @@ impl Core {
         let (n_vocab, first) = (self.row.len(), positions.start);
         self.batch.clear();
         let ids = positions.map(|p| Measure::token(seq, p, n_vocab));
+        let prompt_rows = ids.len();
         self.batch.push(ids, first, outs, &self.lanes[seq].pages);
-        self.forward(GraphKind::Logits)
+        let (passed, forward) = self.clocked(|core| core.forward(GraphKind::Logits));
+        self.stats.add(Step {
+            sequences: 1,
+            prompt_rows,
+            forward,
+            ..Step::default()
+        });
+        passed
     }
 
     /// One token of every sequence, all at one position; then the next one of each.
@@ -209,7 +230,21 @@ impl Core {
             let id = std::iter::once(lane.next);
             self.batch.push(id, position, 1, &lane.pages);
         }
-        self.forward(GraphKind::Logits)?;
+        let (passed, forward) = self.clocked(|core| core.forward(GraphKind::Logits));
+        passed?;
+        let (chosen, sample) = self.clocked(|core| core.next_tokens(n_seqs, position));
+        self.stats.add(Step {
+            sequences: n_seqs,
+            decode_rows: n_seqs,
+            forward,
+            sample,
+            ..Step::default()
+        });
+        chosen
+    }
+
+    /// Every sequence's token after `position`: the sampler's choice, or a made-up one.
+    fn next_tokens(&mut self, n_seqs: usize, position: usize) -> Result<(), Error> {
         for (seq, lane) in self.lanes[..n_seqs].iter_mut().enumerate() {
             lane.next = match &mut lane.sampler {
                 None => Measure::token(seq, position + 1, self.row.len()),

@@ -56,6 +56,18 @@ pub struct Stats {
     pub last: Step,
 }
 
+impl Stats {
+    /// Counts a step.
+    pub(super) fn add(&mut self, step: Step) {
+        self.steps += 1;
+        self.rows += (step.decode_rows + step.prompt_rows) as u64;
+        self.prompt_tokens += step.prompt_rows as u64;
+        self.forward += step.forward;
+        self.sample += step.sample;
+        self.last = step;
+    }
+}
+
 /// One step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Step {

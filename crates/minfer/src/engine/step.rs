@@ -178,13 +178,7 @@ impl Core {
         }
         self.pace
             .note(step.decode_rows, step.prompt_rows, forward + sample);
-        let stats = &mut self.stats;
-        stats.steps += 1;
-        stats.rows += (step.decode_rows + step.prompt_rows) as u64;
-        stats.prompt_tokens += step.prompt_rows as u64;
-        stats.forward += forward;
-        stats.sample += sample;
-        stats.last = step;
+        self.stats.add(step);
         tracing::trace!(
             sequences = step.sequences,
             decode_rows = step.decode_rows,

@@ -95,6 +95,7 @@ fn run(
         })?;
         before = after;
     }
+    report.engine(&engine);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Rows as Markdown, CSV or JSON.
 
-use minfer::engine::Model;
+use minfer::engine::{Engine, EngineOptions, Model, Stats};
 use serde_json::{Map, Value};
 
 use super::row::Row;
@@ -15,6 +15,8 @@ pub struct Report {
     sampling: bool,
     machine: &'static str,
     rows: Vec<Value>,
+    /// What the engines have counted.
+    engines: Vec<String>,
 }
 
 impl Report {
@@ -28,6 +30,7 @@ impl Report {
             sampling: a.sample,
             machine,
             rows: Vec::new(),
+            engines: Vec::new(),
         }
     }
 
@@ -44,11 +47,17 @@ impl Report {
         print(text)
     }
 
+    /// Takes in what an engine has counted, over all its tests, warm-ups and depths.
+    pub fn engine(&mut self, engine: &Engine) {
+        self.engines.push(steps(engine.options(), &engine.stats()));
+    }
+
     /// Prints what is left.
     pub fn end(self) -> Outcome {
         match self.format {
             BenchFormat::Json => print(format_args!("{:#}\n", Value::Array(self.rows))),
-            _ => Ok(()),
+            BenchFormat::Md => print(format_args!("\n{}", self.engines.concat())),
+            BenchFormat::Csv => Ok(()),
         }
     }
 
@@ -89,6 +98,13 @@ impl Report {
             add(key, r.per_token(count).into());
         }
         add("barriers_per_layer", r.barriers_per_layer().into());
+        add("steps", r.steps().into());
+        let forward = r.per_step(|m| m.forward);
+        add("forward_ms_per_step", (1e3 * forward).into());
+        add(
+            "sample_ms_per_step",
+            (1e3 * r.per_step(|m| m.sample)).into(),
+        );
         if let (Some(s), Some((before, after))) = (r.shares(), &r.limits) {
             add("read_share", s.read.into());
             add("products_share", s.products.into());
@@ -163,6 +179,26 @@ impl Report {
         }
         cells
     }
+}
+
+/// A line of an engine's counters and times.
+fn steps(o: &EngineOptions, s: &Stats) -> String {
+    let times = [s.forward, s.sample].map(|t| t.as_secs_f64());
+    let [forward, sample] = times.map(|t| 1e3 * t / s.steps.max(1) as f64);
+    format!(
+        "{} threads, k/v {}/{}: {} steps, {} prompt rows, {} decode rows; a step: forward {forward:.3} ms, choosing tokens \
+         {sample:.3} ms ({:.1} %); {} barriers, {} parks, {} steals\n",
+        o.n_threads.unwrap_or(0),
+        o.type_k.name(),
+        o.type_v.name(),
+        s.steps,
+        s.prompt_tokens,
+        s.rows - s.prompt_tokens,
+        100.0 * sample / (forward + sample).max(f64::MIN_POSITIVE),
+        s.backends.barriers,
+        s.backends.parks,
+        s.backends.steals,
+    )
 }
 
 /// One line, and before the first one the header. Lists (the samples) are left out.

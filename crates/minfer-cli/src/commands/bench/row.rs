@@ -1,5 +1,7 @@
 //! One test's figures, and what they are of the machine's limits.
 
+use std::time::Duration;
+
 use minfer::backend::cpu::roofline::Limits;
 use minfer::engine::{EngineOptions, Measured, Work};
 
@@ -89,6 +91,18 @@ impl Row<'_> {
     pub fn allocations(&self) -> u64 {
         let all = self.samples.iter().map(|s| s.allocations);
         all.max().unwrap_or(0)
+    }
+
+    /// Forward passes of a repetition.
+    pub fn steps(&self) -> u64 {
+        self.samples.iter().map(|s| s.steps).max().unwrap_or(0)
+    }
+
+    /// Mean of a time of all repetitions, by step, in seconds.
+    pub fn per_step(&self, time: impl Fn(&Measured) -> Duration) -> f64 {
+        let steps: u64 = self.samples.iter().map(|s| s.steps).sum();
+        let all: Duration = self.samples.iter().map(time).sum();
+        all.as_secs_f64() / steps.max(1) as f64
     }
 
     /// Bytes that a repetition reads at least.
