@@ -43,7 +43,7 @@ pub(super) struct Core {
     pub(super) n_batch: usize,
     pub(super) n_seqs: usize,
     pub(super) batch: Batch,
-    /// One row of the output.
+    /// Room for rows of the output, where the host can't look at them.
     pub(super) row: Vec<f32>,
     pub(super) pace: Pace,
     pub(super) drafter: Option<Drafter>,
@@ -98,7 +98,7 @@ impl Core {
             n_batch: options.n_batch,
             n_seqs: options.n_seqs,
             batch: Batch::new(room.pages_per_seq),
-            row: vec![0.0; model.hparams().n_vocab],
+            row: Vec::new(),
             pace: Pace::default(),
             drafter: None,
             stats: Stats::default(),
@@ -118,6 +118,11 @@ impl Core {
         let (params, arch) = (self.params(GraphKind::Logits, 1, 1), self.model.arch());
         self.scheduler.prepare(&params, &|p| arch.build(p))?;
         Ok(())
+    }
+
+    /// Logits of a row.
+    pub(super) fn n_vocab(&self) -> usize {
+        self.model.hparams().n_vocab
     }
 
     /// The graph for so many rows.

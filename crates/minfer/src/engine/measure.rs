@@ -2,6 +2,7 @@
 //! as a generation's are.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::core::Core;
@@ -9,7 +10,7 @@ use super::events::Events;
 use super::request::{Done, Event, FinishReason, Timings};
 use super::stats::Step;
 use crate::Error;
-use crate::graph::{Counters, GraphKind};
+use crate::graph::{Counters, GraphError, GraphKind, HostRows};
 use crate::kv::SeqPages;
 use crate::sampling::{Sampler, SamplerParams};
 
@@ -127,10 +128,11 @@ impl Core {
         if self.lanes.len() < m.n_seqs {
             self.lanes.resize_with(m.n_seqs, Lane::default);
         }
+        let n_vocab = self.n_vocab();
         for lane in &mut self.lanes[..m.n_seqs] {
             self.kv.reserve(&mut lane.pages, m.positions())?;
             let params = m.sampling.clone();
-            let new = |p| Sampler::new(p, self.row.len());
+            let new = |p| Sampler::new(p, n_vocab);
             lane.sampler = params.map(new).transpose()?;
         }
         if !self.fill(m, events)? {
@@ -171,9 +173,9 @@ impl Core {
 
     /// One run of the timed part.
     fn timed(&mut self, m: &Measure) -> Result<Measured, Error> {
-        let start_of_gen = m.depth + m.n_prompt;
+        let (start_of_gen, n_vocab) = (m.depth + m.n_prompt, self.n_vocab());
         for (seq, lane) in self.lanes[..m.n_seqs].iter_mut().enumerate() {
-            lane.next = Measure::token(seq, start_of_gen, self.row.len());
+            lane.next = Measure::token(seq, start_of_gen, n_vocab);
             lane.filled = match m.sampling {
                 Some(_) => m.depth, // what comes after it is the sampler's choice
                 None => lane.filled.max(m.positions()),
@@ -208,7 +210,7 @@ impl Core {
 
     /// Made-up tokens of one sequence, the last `outs` asked for.
     fn chunk(&mut self, seq: usize, positions: Range<usize>, outs: usize) -> Result<(), Error> {
-        let (n_vocab, first) = (self.row.len(), positions.start);
+        let (n_vocab, first) = (self.n_vocab(), positions.start);
         self.batch.clear();
         let ids = positions.map(|p| Measure::token(seq, p, n_vocab));
         let prompt_rows = ids.len();
@@ -245,16 +247,36 @@ impl Core {
 
     /// Every sequence's token after `position`: the sampler's choice, or a made-up one.
     fn next_tokens(&mut self, n_seqs: usize, position: usize) -> Result<(), Error> {
+        let next = position + 1;
+        let n_vocab = self.n_vocab();
         for (seq, lane) in self.lanes[..n_seqs].iter_mut().enumerate() {
-            lane.next = match &mut lane.sampler {
-                None => Measure::token(seq, position + 1, self.row.len()),
-                Some(sampler) => {
-                    let row = self.scheduler.output_row(seq, &mut self.row)?;
-                    let id = sampler.sample(row, position as u64 + 1)?;
-                    sampler.accept(id);
-                    id
-                }
-            };
+            lane.next = Measure::token(seq, next, n_vocab);
+        }
+        if self.lanes[..n_seqs].iter().all(|l| l.sampler.is_none()) {
+            return Ok(());
+        }
+        let parts = vec![1; n_seqs];
+        let lanes = self.lanes[..n_seqs].iter_mut();
+        let jobs: Vec<_> = lanes.map(|l| Mutex::new((l, Ok(())))).collect();
+        let work = |i: usize, rows: Result<HostRows<'_>, GraphError>| {
+            let mut job = jobs[i].lock().unwrap_or_else(PoisonError::into_inner);
+            let (lane, chosen) = &mut *job;
+            *chosen = rows.map_err(Error::from).and_then(|r| lane.choose(r, next));
+        };
+        self.scheduler.output_parts(&parts, &mut self.row, &work)?;
+        jobs.into_iter().try_for_each(|job| {
+            let (_, chosen) = job.into_inner().unwrap_or_else(PoisonError::into_inner);
+            chosen
+        })
+    }
+}
+
+impl Lane {
+    /// The next token, for `position`, as the sampler chooses it from a row.
+    fn choose(&mut self, mut rows: HostRows<'_>, position: usize) -> Result<(), Error> {
+        if let (Some(sampler), Some(row)) = (&mut self.sampler, rows.row(0)) {
+            self.next = sampler.sample(row, position as u64)?;
+            sampler.accept(self.next);
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Core {
         let parts = divide(&pending, left);
         let width = match kind {
             GraphKind::Embeddings => self.model.hparams().n_embd,
-            _ => self.row.len(),
+            _ => self.n_vocab(),
         };
         let most = (MAX_LOGITS / width).max(1);
         let mut shares = Vec::new();
@@ -109,7 +109,7 @@ impl Core {
         }
         let (n_ctx, rows) = (self.n_ctx, self.running.len());
         let mut room = self.n_batch.saturating_sub(rows);
-        let most = (MAX_LOGITS / self.row.len()).saturating_sub(rows);
+        let most = (MAX_LOGITS / self.n_vocab()).saturating_sub(rows);
         room = room.min(most);
         let mut drafts = Vec::new();
         for (i, s) in self.running.iter_mut().enumerate() {

@@ -1,13 +1,19 @@
 //! One step: plan, forward, then every sequence takes what the pass made for it.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::EngineError;
 use super::core::Core;
 use super::plan::Share;
 use super::request::{Event, FinishReason};
-use super::sequence::Next;
+use super::sequence::{Next, Sequence};
 use super::stats::Step;
 use crate::Error;
-use crate::graph::{GraphKind, LayerKind};
+use crate::graph::{GraphError, GraphKind, HostRows, LayerKind};
+use crate::tokenizer::Tokenizer;
+
+/// Sequences that have ended, by index in order, and how.
+type Ended = Vec<(usize, Result<Next, Error>)>;
 
 impl Core {
     /// A step of each kind of pass that somebody needs.
@@ -49,6 +55,7 @@ impl Core {
             let _span = tracing::debug_span!("sample").entered();
             core.take_outputs(shares)
         });
+        let ended = ended?;
         self.count(shares, forward, sample);
         for (i, end) in ended.into_iter().rev() {
             self.end(i, end);
@@ -57,57 +64,63 @@ impl Core {
     }
 
     /// Every sequence takes its rows. Who has ended, by index in order, and how.
-    fn take_outputs(&mut self, shares: &[Share]) -> Vec<(usize, Result<Next, Error>)> {
-        let (mut ended, mut out) = (Vec::new(), 0);
-        for share in shares {
-            match self.take_output(share, out) {
+    ///
+    /// # Errors
+    /// The rows can't be had, of none of them.
+    fn take_outputs(&mut self, shares: &[Share]) -> Result<Ended, Error> {
+        let mut ended = Vec::new();
+        for (share, taken) in shares.iter().zip(self.choose(shares)?) {
+            match taken.map(|taken| self.keep(share, taken)) {
                 Ok(Next::Step) => {}
                 end => ended.push((share.seq, end)),
             }
-            out += share.asked;
         }
-        ended
+        Ok(ended)
     }
 
-    /// One sequence takes its rows, the first asked one being row `out` of the output.
-    fn take_output(&mut self, share: &Share, out: usize) -> Result<Next, Error> {
-        let s = &mut self.running[share.seq];
-        let guesses = std::mem::take(&mut s.guesses);
-        let first = s.n_past + s.dropped;
-        s.n_past += share.rows - guesses.len();
-        let prompt_ends = s.prompt_progress();
-        let first_asked = first + share.rows - share.asked;
-        let (mut next, mut right) = (Next::Step, 0);
-        for k in 0..share.asked {
-            let row = self.scheduler.output_row(out + k, &mut self.row)?;
-            let s = &mut self.running[share.seq];
-            next = s.output(first_asked + k, row, self.model.tokenizer(), self.n_ctx)?;
-            let guess = guesses.get(k);
-            if matches!(next, Next::End(..)) || guess.is_some() && guess != s.tokens.last() {
-                break;
-            }
-            // The guess was right: its row is this token's own.
-            if guess.is_some() {
-                s.n_past += 1;
-                right += 1;
+    /// What every sequence makes of its rows: several at once, where the backend has threads. None looks at another, so the
+    /// order changes nothing.
+    fn choose(&mut self, shares: &[Share]) -> Result<Vec<Result<Taken, Error>>, Error> {
+        let parts: Vec<usize> = shares.iter().map(|s| s.asked).collect();
+        let mut running = self.running.iter_mut().enumerate();
+        let mut jobs = Vec::with_capacity(shares.len());
+        for share in shares {
+            // Shares are in order of the sequences.
+            if let Some((_, seq)) = running.find(|(i, _)| *i == share.seq) {
+                jobs.push(Mutex::new((seq, share, None)));
             }
         }
+        let (tokenizer, n_ctx) = (self.model.tokenizer(), self.n_ctx);
+        let work = |i: usize, rows: Result<HostRows<'_>, GraphError>| {
+            let mut job = jobs[i].lock().unwrap_or_else(PoisonError::into_inner);
+            let (seq, share, taken) = &mut *job;
+            *taken = Some(take(seq, share, rows, tokenizer, n_ctx));
+        };
+        self.scheduler.output_parts(&parts, &mut self.row, &work)?;
+        let taken = jobs.into_iter().map(|job| {
+            let (.., taken) = job.into_inner().unwrap_or_else(PoisonError::into_inner);
+            taken.unwrap_or_else(|| Err(EngineError::Lost.into()))
+        });
+        Ok(taken.collect())
+    }
+
+    /// What a sequence has made of its rows counts, and its pages are what they hold now.
+    fn keep(&mut self, share: &Share, taken: Taken) -> Next {
         let s = &mut self.running[share.seq];
-        if let Some(answer) = s.answer_mut().filter(|_| !guesses.is_empty()) {
-            answer.depth.note(guesses.len(), right);
-            answer.drafted += guesses.len();
-            answer.accepted += right;
-            self.stats.drafted_tokens += guesses.len() as u64;
-            self.stats.accepted_tokens += right as u64;
+        if let Some(answer) = s.answer_mut().filter(|_| taken.guessed > 0) {
+            answer.depth.note(taken.guessed, taken.right);
+            answer.drafted += taken.guessed;
+            answer.accepted += taken.right;
+            self.stats.drafted_tokens += taken.guessed as u64;
+            self.stats.accepted_tokens += taken.right as u64;
         }
-        let s = &mut self.running[share.seq];
         self.kv.learn(&mut s.pages, &s.tokens, s.n_past);
-        if prompt_ends {
+        if taken.prompt_ends {
             self.kv.learn_begun(&mut s.pages, &s.tokens, s.n_past);
         }
         let keep = s.keep_pages();
         self.kv.trim(&mut s.pages, s.n_past, keep);
-        Ok(next)
+        taken.next
     }
 
     /// A sequence's end: its session if that is wanted, the last word, its pages.
@@ -189,4 +202,54 @@ impl Core {
             "step"
         );
     }
+}
+
+/// What a sequence has made of its rows.
+struct Taken {
+    next: Next,
+    /// Tokens guessed, and how many of them were right.
+    guessed: usize,
+    right: usize,
+    /// These rows were the prompt's last.
+    prompt_ends: bool,
+}
+
+/// A sequence takes its rows.
+///
+/// # Errors
+/// Why they can't be had; what the sampler or a constraint refuses.
+fn take(
+    s: &mut Sequence,
+    share: &Share,
+    rows: Result<HostRows<'_>, GraphError>,
+    tokenizer: &Tokenizer,
+    n_ctx: usize,
+) -> Result<Taken, Error> {
+    let guesses = std::mem::take(&mut s.guesses);
+    let first = s.n_past + s.dropped;
+    s.n_past += share.rows - guesses.len();
+    let prompt_ends = s.prompt_progress();
+    let first_asked = first + share.rows - share.asked;
+    let (mut next, mut right, mut rows) = (Next::Step, 0, rows?);
+    for k in 0..share.asked {
+        let row = rows
+            .row(k)
+            .ok_or_else(|| GraphError::Output(format!("row {k} is past its part's end")))?;
+        next = s.output(first_asked + k, row, tokenizer, n_ctx)?;
+        let guess = guesses.get(k);
+        if matches!(next, Next::End(..)) || guess.is_some() && guess != s.tokens.last() {
+            break;
+        }
+        // The guess was right: its row is this token's own.
+        if guess.is_some() {
+            s.n_past += 1;
+            right += 1;
+        }
+    }
+    Ok(Taken {
+        next,
+        guessed: guesses.len(),
+        right,
+        prompt_ends,
+    })
 }

@@ -198,6 +198,33 @@ impl Run<'_> {
     }
 }
 
+/// Rows of f32 values to be looked at and changed.
+pub struct HostRows<'a> {
+    values: &'a mut [f32],
+    cols: usize,
+    stride: usize,
+}
+
+impl<'a> HostRows<'a> {
+    /// Rows of `cols` values, each `stride` after the one before; the last may end with its values.
+    pub fn new(values: &'a mut [f32], cols: usize, stride: usize) -> HostRows<'a> {
+        HostRows {
+            values,
+            cols,
+            stride,
+        }
+    }
+
+    /// A row's values, `[cols]`; `None` if there are not so many.
+    pub fn row(&mut self, row: usize) -> Option<&mut [f32]> {
+        let first = row.checked_mul(self.stride)?;
+        self.values.get_mut(first..)?.get_mut(..self.cols)
+    }
+}
+
+/// Works on part `i` of some rows.
+pub type RowsWork<'a> = dyn Fn(usize, HostRows<'_>) + Sync + 'a;
+
 /// A device. It owns its weights (in its own layout) and its buffers, and executes runs of nodes.
 ///
 /// Contract: a kernel that cannot do what it claimed returns an error; nothing falls back.
@@ -299,6 +326,21 @@ pub trait Backend: Send {
     /// at and change; `None` if they are not, or not all there.
     fn host_f32(&mut self, _buffer: BufferId, _first: usize, _len: usize) -> Option<&mut [f32]> {
         None
+    }
+    /// Hands rows that lie at `place` to `work`, where they are memory that the host may look at and change: `cols` values each,
+    /// part `i` being the next `parts[i]` rows. The parts may be worked on at once. `false`: the host can't look there, and
+    /// nothing was done.
+    ///
+    /// # Errors
+    /// A part's work has panicked: then others may not have been worked on.
+    fn host_rows(
+        &mut self,
+        _place: Place,
+        _cols: usize,
+        _parts: &[usize],
+        _work: &RowsWork<'_>,
+    ) -> Result<bool, BackendError> {
+        Ok(false)
     }
     /// No run of the graph with this uid will come any more: what was made for it may go.
     fn forget(&mut self, _graph: u64) {}

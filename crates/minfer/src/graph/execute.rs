@@ -4,7 +4,8 @@ use super::cache::Compiled;
 use super::inputs::BatchInputs;
 use super::split::{Split, computes};
 use super::{
-    Backend, BackendId, Counts, DType, Graph, GraphError, NodeId, NodeRange, Op, Place, Run,
+    Backend, BackendId, Counts, DType, Graph, GraphError, HostRows, NodeId, NodeRange, Op, Place,
+    Run,
 };
 
 /// Watches nodes as they finish: pictures, profiles, dumps of layers.
@@ -212,6 +213,46 @@ pub(super) fn output_row<'a>(
     let values = home.host_f32(out.place.buffer, first, out.cols);
     values.ok_or_else(|| GraphError::Output("its memory can't be looked at any more".into()))
 }
+
+/// The rows of the graph's first output in parts, part `i` the next `parts[i]` rows, each handed to `work`: at once where
+/// the host can look at them, else copied to `room` one part after the other.
+pub(super) fn output_parts(
+    compiled: &Compiled,
+    backends: &mut [Box<dyn Backend>],
+    parts: &[usize],
+    counts: Counts,
+    room: &mut Vec<f32>,
+    work: &PartsWork<'_>,
+) -> Result<(), GraphError> {
+    let n: usize = parts.iter().sum();
+    let Output {
+        backend: b,
+        place,
+        cols,
+    } = output(compiled, &(0..n), counts)?;
+    let home = backend(backends, b);
+    if home.host_rows(place, cols, parts, &|i, rows| work(i, Ok(rows)))? {
+        return Ok(());
+    }
+    let mut first = 0;
+    for (i, &rows) in parts.iter().enumerate() {
+        room.resize(rows * cols, 0.0);
+        let read = (0..rows).zip(room.chunks_exact_mut(cols.max(1)));
+        let mut read = read.map(|(r, row)| {
+            let at = place.offset + (first + r) * place.stride;
+            home.read_f32(place.buffer, at, row)
+        });
+        match read.find_map(Result::err) {
+            Some(e) => work(i, Err(e.into())),
+            None => work(i, Ok(HostRows::new(room, cols, cols))),
+        }
+        first += rows;
+    }
+    Ok(())
+}
+
+/// Works on part `i` of an output's rows, or hears why they can't be had.
+pub type PartsWork<'a> = dyn Fn(usize, Result<HostRows<'_>, GraphError>) + Sync + 'a;
 
 /// Where the graph's first output lies.
 struct Output {

@@ -27,12 +27,12 @@ mod weights;
 pub use alloc::{BackendPlan, KvRegion, Plan, PlannedPlace, Slot, plan, size_class};
 pub use assign::assign;
 pub use backend::{
-    Backend, BackendError, BackendId, BufferId, Counters, Counts, FusedKind, KvShape, NodeRange,
-    Place, Run,
+    Backend, BackendError, BackendId, BufferId, Counters, Counts, FusedKind, HostRows, KvShape,
+    NodeRange, Place, RowsWork, Run,
 };
 pub use builder::Builder;
 pub use error::GraphError;
-pub use execute::Observer;
+pub use execute::{Observer, PartsWork};
 pub use export::{to_dot, to_json};
 pub use fuse::fuse;
 pub use inputs::BatchInputs;

@@ -1,7 +1,7 @@
 //! The graph room's front door: backends, weights, graphs and their memory behind three calls.
 
 use super::cache::{Budget, Compiled, GraphCache};
-use super::execute::{self, Observer, Scratch};
+use super::execute::{self, Observer, PartsWork, Scratch};
 use super::inputs::BatchInputs;
 use super::pages;
 use super::{
@@ -217,6 +217,25 @@ impl Scheduler {
         };
         let compiled = self.cache.at(at);
         execute::output_row(compiled, &mut self.backends, row, counts, room)
+    }
+
+    /// All rows of the last pass's output in parts, part `i` the next `parts[i]` rows: each is handed to `work` once, several
+    /// at once if the backend has threads. Where the host can't look into the backend's memory they are copied to `room`,
+    /// part by part; a part that can't be is handed over as an error.
+    ///
+    /// # Errors
+    /// [`GraphError::Output`] if nothing ran or there are not so many rows; a backend's failure to work on them.
+    pub fn output_parts(
+        &mut self,
+        parts: &[usize],
+        room: &mut Vec<f32>,
+        work: &PartsWork<'_>,
+    ) -> Result<(), GraphError> {
+        let Some((at, counts)) = self.last else {
+            return Err(GraphError::Output("no forward pass has finished".into()));
+        };
+        let compiled = self.cache.at(at);
+        execute::output_parts(compiled, &mut self.backends, parts, counts, room, work)
     }
 
     /// Rows of the last pass's output, row after row; `out` holds exactly that many values.

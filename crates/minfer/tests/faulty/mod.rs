@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use minfer::backend;
 use minfer::engine::{Engine, EngineOptions, Model};
 use minfer::graph::{
-    Backend, BackendError, BufferId, Counters, FusedKind, KvShape, Node, Run, Weight, WeightId,
+    Backend, BackendError, BufferId, Counters, FusedKind, KvShape, Node, Place, RowsWork, Run,
+    Weight, WeightId,
 };
 
 /// What goes wrong with the calls of one kind.
@@ -187,6 +188,18 @@ impl Backend for Faulty {
         match faults.iter().all(|f| f.load(Ordering::Relaxed) == 0) {
             true => self.inner.host_f32(buffer, first, len),
             false => None,
+        }
+    }
+    fn host_rows(
+        &mut self,
+        place: Place,
+        cols: usize,
+        parts: &[usize],
+        work: &RowsWork<'_>,
+    ) -> Result<bool, BackendError> {
+        match self.host_f32(place.buffer, place.offset, 0).is_some() {
+            true => self.inner.host_rows(place, cols, parts, work),
+            false => Ok(false),
         }
     }
     fn forget(&mut self, graph: u64) {

@@ -9,6 +9,8 @@ mod blocks;
 pub mod buffer;
 mod execute;
 mod heads;
+#[cfg(test)]
+mod host_tests;
 pub mod kernels;
 mod matmul;
 #[cfg(test)]
@@ -25,11 +27,11 @@ pub mod threads;
 mod weights;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::graph::{
-    Backend, BackendError, BufferId, Counters, Counts, FusedKind, KvShape, Node, NodeRange, Op,
-    Run, Weight, WeightId,
+    Backend, BackendError, BufferId, Counters, Counts, FusedKind, HostRows, KvShape, Node,
+    NodeRange, Op, Place, RowsWork, Run, Weight, WeightId,
 };
 use crate::lanes::{LANES, Machine, MachineError};
 
@@ -69,7 +71,7 @@ pub enum CpuError {
 /// The CPU as a backend.
 pub struct CpuBackend {
     machine: Machine,
-    pool: ThreadPool,
+    pool: Arc<ThreadPool>,
     weights: Weights,
     buffers: Vec<Option<AlignedBuffer>>,
     /// Where KV regions come from.
@@ -100,7 +102,7 @@ impl CpuBackend {
         Ok(CpuBackend {
             machine,
             threads: (0..n_threads).map(|_| Mutex::default()).collect(),
-            pool,
+            pool: Arc::new(pool),
             weights: Weights::new(true),
             buffers: Vec::new(),
             regions: Neighbours::default(),
@@ -389,6 +391,45 @@ impl Backend for CpuBackend {
         }
         // SAFETY: inside the buffer; `&mut self`, and nobody writes between regions.
         Some(unsafe { Rows::new(from, first, len, 1, len).row_mut(0) })
+    }
+
+    fn host_rows(
+        &mut self,
+        place: Place,
+        cols: usize,
+        parts: &[usize],
+        work: &RowsWork<'_>,
+    ) -> Result<bool, BackendError> {
+        let n: usize = parts.iter().sum();
+        let len = n.saturating_sub(1) * place.stride + cols * n.min(1);
+        let pool = self.pool.clone();
+        let Some(mut rest) = self.host_f32(place.buffer, place.offset, len) else {
+            return Ok(false);
+        };
+        let mut jobs = Vec::with_capacity(parts.len());
+        for (i, rows) in parts.iter().enumerate() {
+            let (own, after) = rest.split_at_mut(rest.len().min(rows * place.stride));
+            jobs.push(Mutex::new(Some((
+                i,
+                HostRows::new(own, cols, place.stride),
+            ))));
+            rest = after;
+        }
+        let job = |at: usize| {
+            let job = jobs[at]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some((i, rows)) = job {
+                work(i, rows);
+            }
+        };
+        if n < 2 {
+            (0..jobs.len()).for_each(job);
+            return Ok(true);
+        }
+        let done = pool.run(|worker| worker.for_each(jobs.len(), 1, |range| range.for_each(job)));
+        done.map(|()| true).map_err(|e| fault(e.to_string()))
     }
 
     fn forget(&mut self, graph: u64) {
