@@ -117,8 +117,13 @@ impl Lark<'_> {
     }
 
     /// A JSON value of a schema.
-    pub(super) fn json(&self, schema: &Value) -> String {
-        let mut schema = plain_schema(schema);
+    pub(super) fn json(&self, schema: &Value) -> Result<String, ToolError> {
+        let plain = plain_schema(schema, "#").map_err(ToolError::References)?;
+        Ok(self.plain_json(plain))
+    }
+
+    /// A JSON value of a schema in plain words.
+    fn plain_json(&self, mut schema: Value) -> String {
         if let Value::Object(map) = &mut schema {
             let space = json!({"whitespace_pattern": SPACE});
             map.insert("x-guidance".to_owned(), space);
@@ -136,7 +141,8 @@ pub(in crate::chat) fn first_token(mark: &str) -> (&str, &str) {
 }
 
 /// A Lark grammar of a JSON text of a schema that comes after reasoning: `opened` says whether the prompt has opened that, otherwise there may be
-/// none. `control` as in [`ToolFormat::grammar`].
+/// none. `control` as in [`ToolFormat::grammar`]. The schema is one that compiles by itself (`ConstraintSpec::JsonSchema`): another makes a grammar that
+/// the compiler refuses.
 pub fn json_after_reasoning(
     schema: &Value,
     tags: ReasoningTags,
@@ -148,7 +154,9 @@ pub fn json_after_reasoning(
         rules: Vec::new(),
     };
     let reasoning = lark.reasoning(tags, opened);
-    let json = lark.json(schema);
+    // A reference that can't be followed stands for itself with the reason, and nothing can follow that.
+    let refused = |e: ToolError| lark.plain_json(json!({"$ref": format!("#/{e}")}));
+    let json = lark.json(schema).unwrap_or_else(refused);
     let json = lark.rule(&json);
     lark.grammar(&format!("{reasoning} {json}"))
 }
@@ -166,7 +174,8 @@ impl ToolFormat {
     /// begin like one. In calls that are no JSON, types and enumerations hold, and a strict schema that says more of a text is refused.
     ///
     /// # Errors
-    /// A choice that no tool answers, a schema of something else than an object, a strict schema that the format can't be held to.
+    /// A choice that no tool answers, a schema of something else than an object, one with a reference to too much, a strict schema that the format can't
+    /// be held to.
     pub fn grammar(
         self,
         rules: &ToolRules<'_>,
@@ -217,7 +226,7 @@ impl ToolFormat {
             };
             calls.push(match beside.is_some() {
                 // Of the same parts as the answer, or the first of them would decide which it is.
-                true => lark.json(&schema::named(&tool.name, self.key(), &parameters)),
+                true => lark.plain_json(schema::named(&tool.name, self.key(), &parameters)?),
                 false => self.call(&mut lark, tool, &parameters)?,
             });
         }
@@ -226,12 +235,18 @@ impl ToolFormat {
             .reasoning
             .map(|(tags, open)| lark.reasoning(tags, open));
         let reasoning = reasoning.unwrap_or_default();
-        let answer = self.answer(&mut lark, &call, &tools, rules);
+        let answer = self.answer(&mut lark, &call, &tools, rules)?;
         Ok(Some(lark.grammar(&format!("{reasoning} {answer}"))))
     }
 
     /// What follows reasoning, from the rule of one call.
-    fn answer(self, lark: &mut Lark, call: &str, tools: &[&Tool], rules: &ToolRules) -> String {
+    fn answer(
+        self,
+        lark: &mut Lark,
+        call: &str,
+        tools: &[&Tool],
+        rules: &ToolRules,
+    ) -> Result<String, ToolError> {
         let auto = rules.choice == ToolChoice::Auto;
         let many = rules.parallel && self != ToolFormat::Llama3;
         let Notation {
@@ -263,9 +278,9 @@ impl ToolFormat {
             false => lark.mark(mark),
         };
         if let (true, Some(schema)) = (auto, rules.answer) {
-            let json = lark.json(schema);
+            let json = lark.json(schema)?;
             let json = lark.rule(&json);
-            return format!("({marked} {one} {more} | {json})");
+            return Ok(format!("({marked} {one} {more} | {json})"));
         }
         if auto && !mark.is_empty() {
             // A call without its marker is read as one, too: the text before a marker does not begin so.
@@ -275,13 +290,13 @@ impl ToolFormat {
             };
             let times = if many && !list { "*" } else { "?" };
             self.free(lark, tools);
-            return format!("({free} {one}){times} FREE?");
+            return Ok(format!("({free} {one}){times} FREE?"));
         }
         if auto {
             self.free(lark, tools);
-            return format!("({one} {more} | FREE)?");
+            return Ok(format!("({one} {more} | FREE)?"));
         }
-        format!("{marked} {one} {more}")
+        Ok(format!("{marked} {one} {more}"))
     }
 
     /// Defines `FREE`, a text that the parser finds no call in.
@@ -304,19 +319,19 @@ impl ToolFormat {
     /// A call between its marks.
     fn call(self, lark: &mut Lark, tool: &Tool, parameters: &Value) -> Result<String, ToolError> {
         let name = json!(tool.name);
-        let in_json = |lark: &mut Lark| {
+        let in_json = |lark: &mut Lark| -> Result<String, ToolError> {
             let head = format!("{{\"name\": {name}, \"{}\": ", self.key());
-            let arguments = lark.json(parameters);
-            format!("{} {arguments} \"}}\"", lark.text(&head))
+            let arguments = lark.json(parameters)?;
+            Ok(format!("{} {arguments} \"}}\"", lark.text(&head)))
         };
         Ok(match self {
             ToolFormat::Hermes
             | ToolFormat::Mistral
             | ToolFormat::Json
             | ToolFormat::Llama3
-            | ToolFormat::Python => in_json(lark),
+            | ToolFormat::Python => in_json(lark)?,
             ToolFormat::MistralArgs => {
-                let arguments = lark.json(parameters);
+                let arguments = lark.json(parameters)?;
                 format!("{name} {} {arguments}", lark.mark("[ARGS]"))
             }
             ToolFormat::QwenCoder => notation::tags(lark, tool, parameters)?,

@@ -92,6 +92,9 @@ pub enum ToolError {
         /// The tool.
         tool: String,
     },
+    /// A reference in a schema that would have too much copied.
+    #[error("{0}")]
+    References(String),
     /// A strict schema that this format's calls can't be held to.
     #[error(
         "tool {tool:?}: {keyword} at {at} can't be enforced in this model's format of calls: remove it, or strict"

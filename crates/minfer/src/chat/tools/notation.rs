@@ -135,7 +135,10 @@ pub(super) fn tags(lark: &mut Lark, tool: &Tool, schema: &Value) -> Result<Strin
                 held(tool, property, &format!("#/properties/{name}"))?;
                 text.clone()
             }
-            None => format!("{} {}", lark.json(&alone(property, schema)), lark.text(end)),
+            None => {
+                let value = lark.json(&alone(property, schema))?;
+                format!("{value} {}", lark.text(end))
+            }
         };
         let rule = lark.rule(&format!("{key} {value}"));
         parts.push(format!("{rule}{}", if required { "" } else { "?" }));
@@ -256,7 +259,7 @@ impl Gemma<'_, '_> {
     /// A value of one type.
     fn typed(&mut self, schema: &Value, at: &str, depth: usize) -> Result<String, ToolError> {
         match schema.get("type").and_then(Value::as_str) {
-            Some("integer" | "number" | "boolean" | "null") => Ok(self.lark.json(schema)),
+            Some("integer" | "number" | "boolean" | "null") => self.lark.json(schema),
             Some("object") => self.object(schema, at, depth),
             Some("array") => {
                 held(self.tool, schema, at)?;

@@ -31,7 +31,9 @@ const COUNTS: &[&str] = &[
     "minProperties",
 ];
 /// Most values that are copied: what is copied may lie within what is, and the compiler takes no more schemas than this.
-const MOVED: usize = 50_000;
+const VALUES: usize = 50_000;
+/// Most bytes of texts and names that are copied: four times what the longest schema has.
+const BYTES: usize = 1 << 20;
 /// The largest integer up to which every one is a 64-bit float.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -78,91 +80,115 @@ fn hexadecimal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok().filter(|_| all)
 }
 
+/// The place in a list that a name is: without a sign or leading zeros (RFC 6901, section 4).
+fn index(name: &str) -> Option<usize> {
+    name.parse().ok().filter(|i: &usize| i.to_string() == name)
+}
+
 /// What stands at a path.
 pub(crate) fn find<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(root, |here, name| match here {
         Value::Object(map) => map.get(name),
-        Value::Array(list) => list.get(name.parse::<usize>().ok()?),
+        Value::Array(list) => list.get(index(name)?),
         _ => None,
     })
 }
 
-/// The same schema in plain words. What can't be made plain stays, for the compiler to refuse.
-pub(crate) fn plain_schema(schema: &Value) -> Value {
+/// The same schema in plain words, where `root` is the reference to it: `#`, or where it will stand. What leads to nothing stays, for the compiler to refuse.
+///
+/// # Errors
+/// A reference that would have too much copied; it is named.
+pub(crate) fn plain_schema(schema: &Value, root: &str) -> Result<Value, String> {
     let mut key = "referred".to_owned();
     while schema.get(&key).is_some() {
         key.push('_');
     }
     let mut writer = Writer {
-        root: schema,
+        schema,
+        root,
         key,
         names: BTreeMap::new(),
         waiting: Vec::new(),
-        room: MOVED,
+        room: Room {
+            values: VALUES,
+            bytes: BYTES,
+        },
     };
-    let mut plain = writer.schema(schema);
-    let mut moved = Map::new();
+    let mut plain = writer.write(schema)?;
+    let mut copies = Map::new();
     while let Some((name, target)) = writer.waiting.pop() {
-        moved.insert(name, writer.schema(target));
+        copies.insert(name, writer.write(target)?);
     }
-    if let (Value::Object(map), false) = (&mut plain, moved.is_empty()) {
-        map.insert(writer.key, Value::Object(moved));
+    if let (Value::Object(map), false) = (&mut plain, copies.is_empty()) {
+        map.insert(writer.key, Value::Object(copies));
     }
-    plain
+    Ok(plain)
 }
 
 struct Writer<'a> {
-    root: &'a Value,
+    /// The whole schema.
+    schema: &'a Value,
+    /// The reference to it.
+    root: &'a str,
     /// Where schemas are copied to that no plain reference leads to: a keyword that there is not.
     key: String,
     /// The names of these by their paths.
     names: BTreeMap<Path, String>,
     /// Those still to be copied.
     waiting: Vec<(String, &'a Value)>,
-    /// How many values they may still have.
-    room: usize,
+    room: Room,
 }
 
-impl<'a> Writer<'a> {
-    fn schema(&mut self, schema: &Value) -> Value {
+impl Writer<'_> {
+    fn write(&mut self, schema: &Value) -> Result<Value, String> {
         let Value::Object(map) = schema else {
-            return schema.clone();
+            return Ok(schema.clone());
         };
         let write = |(key, value): (&String, &Value)| {
             let is = |keys: &[&str]| keys.contains(&key.as_str());
             let value = match value {
-                Value::String(reference) if key == "$ref" => self.reference(reference),
+                Value::String(reference) if key == "$ref" => {
+                    Value::String(self.reference(reference)?)
+                }
                 Value::Number(n) if is(COUNTS) => Value::Number(whole(n)),
                 Value::Object(named) if is(NAMED) || is(DEFINED) => {
-                    let all = named.iter().map(|(n, s)| (n.clone(), self.schema(s)));
-                    Value::Object(all.collect())
+                    let all = named.iter().map(|(n, s)| Ok((n.clone(), self.write(s)?)));
+                    Value::Object(all.collect::<Result<_, String>>()?)
                 }
-                Value::Array(list) if is(INNER) => list.iter().map(|s| self.schema(s)).collect(),
-                inner if is(INNER) => self.schema(inner),
+                Value::Array(list) if is(INNER) => {
+                    let all = list.iter().map(|s| self.write(s));
+                    Value::Array(all.collect::<Result<_, String>>()?)
+                }
+                inner if is(INNER) => self.write(inner)?,
                 other => other.clone(),
             };
-            (key.clone(), value)
+            Ok((key.clone(), value))
         };
-        Value::Object(map.iter().map(write).collect())
+        let all = map.iter().map(write);
+        all.collect::<Result<_, String>>().map(Value::Object)
     }
 
-    fn reference(&mut self, text: &str) -> Value {
-        let as_it_is = || Value::String(text.to_owned());
-        let Some(path) = path_of(text) else {
-            return as_it_is();
-        };
-        let Some(target) = find(self.root, &path) else {
-            return as_it_is();
+    fn reference(&mut self, text: &str) -> Result<String, String> {
+        let root = self.root;
+        let path = path_of(text);
+        let Some((path, target)) = path.and_then(|p| find(self.schema, &p).map(|t| (p, t))) else {
+            let within = text.strip_prefix('#');
+            return Ok(within.map_or_else(|| text.to_owned(), |rest| format!("{root}{rest}")));
         };
         if path.is_empty() {
-            return Value::String("#".to_owned());
+            return Ok(root.to_owned());
         }
-        if in_place(self.root, &path) && !path.iter().any(|name| name.contains('/')) {
-            return Value::String(format!("#/{}", path.join("/")));
+        if in_place(self.schema, &path) && !path.iter().any(|name| name.contains('/')) {
+            return Ok(format!("{root}/{}", path.join("/")));
         }
         let name = match self.names.get(&path) {
             Some(name) => name.clone(),
-            None if !fits(target, &mut self.room) => return as_it_is(),
+            None if !self.room.fits(target) => {
+                return Err(format!(
+                    "the reference {text} leads to too much: at most {VALUES} values and {BYTES} bytes are copied for references; \
+                     put what it leads to under $defs, by a name without a slash"
+                ));
+            }
             None => {
                 let name = self.names.len().to_string();
                 self.names.insert(path, name.clone());
@@ -170,20 +196,37 @@ impl<'a> Writer<'a> {
                 name
             }
         };
-        Value::String(format!("#/{}/{name}", self.key))
+        Ok(format!("{root}/{}/{name}", self.key))
     }
 }
 
-/// Whether there is room for a value and all in it; what is taken is gone.
-fn fits(value: &Value, room: &mut usize) -> bool {
-    let Some(left) = room.checked_sub(1) else {
-        return false;
-    };
-    *room = left;
-    match value {
-        Value::Object(map) => map.values().all(|v| fits(v, room)),
-        Value::Array(list) => list.iter().all(|v| fits(v, room)),
-        _ => true,
+/// How much may still be copied.
+struct Room {
+    values: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Whether there is room for a value and all in it; what is taken is gone.
+    fn fits(&mut self, value: &Value) -> bool {
+        let text = value.as_str().map_or(0, str::len);
+        let inner = match value {
+            Value::Object(map) => map
+                .iter()
+                .all(|(key, value)| self.take(0, key.len()) && self.fits(value)),
+            Value::Array(list) => list.iter().all(|value| self.fits(value)),
+            _ => true,
+        };
+        inner && self.take(1, text)
+    }
+
+    fn take(&mut self, values: usize, bytes: usize) -> bool {
+        let values = self.values.checked_sub(values);
+        let left = values.zip(self.bytes.checked_sub(bytes));
+        if let Some((values, bytes)) = left {
+            *self = Room { values, bytes };
+        }
+        left.is_some()
     }
 }
 
@@ -196,7 +239,7 @@ fn in_place(root: &Value, path: &[String]) -> bool {
         let value = here.and_then(|h| h.get(name));
         here = match value {
             Some(Value::Array(list)) if is(INNER) => {
-                let at = names.next().and_then(|n| n.parse::<usize>().ok());
+                let at = names.next().and_then(|n| index(n));
                 at.and_then(|i| list.get(i))
             }
             Some(Value::Object(named)) if is(NAMED) || is(DEFINED) => {
@@ -247,6 +290,11 @@ mod tests {
         assert_eq!(path_of("#/%ff"), None);
         // Section 4: first ~1, then ~0.
         assert_eq!(path_of("#/~01"), Some(vec!["~1".to_owned()]));
+        // An index has no sign and no leading zeros.
+        for index in ["00", "+0", "-0", "-", "2"] {
+            let path = ["foo".to_owned(), index.to_owned()];
+            assert_eq!(find(&document, &path), None, "{index}");
+        }
     }
 
     /// Definitions within definitions, each of which would be copied with all that lies in it.
@@ -262,9 +310,56 @@ mod tests {
             path.push_str("/$defs");
         }
         inner["anyOf"] = Value::Array(all);
-        let plain = plain_schema(&inner);
-        let copies = plain["referred"].as_object().unwrap();
-        assert!(copies.len() < 3, "{}", copies.len());
+        // There is room for two of them.
+        let e = plain_schema(&inner, "#").unwrap_err();
+        let third = format!("reference #{} leads", "/$defs/a~1b".repeat(3));
+        assert!(e.contains(&third) && e.contains("50000"), "{e}");
+    }
+
+    /// A text may be as long as a schema: what is copied of it counts by its bytes, keys too, and by whatever names it is referred to only once.
+    #[test]
+    fn copies_of_long_texts_have_a_limit() {
+        let long = "x".repeat(120_000);
+        for inner in [
+            json!({"const": long}),
+            json!({"const": {(long.as_str()): 1}}),
+        ] {
+            let all: Vec<Value> = (0..20)
+                .map(|i| json!({"$ref": format!("#/x/{i}")}))
+                .collect();
+            let schema = |n: usize| json!({"anyOf": all, "x": vec![inner.clone(); n]});
+            let plain = plain_schema(&schema(8), "#").unwrap();
+            assert_eq!(plain["referred"].as_object().unwrap().len(), 8);
+            let e = plain_schema(&schema(20), "#").unwrap_err();
+            assert!(e.contains("#/x/8") && e.contains("1048576"), "{e}");
+        }
+        let names = ["0", "00", "000", "+0", "%30"].map(|n| json!({"$ref": format!("#/x/{n}")}));
+        let schema = json!({"anyOf": names, "x": [{"const": long}]});
+        let plain = plain_schema(&schema, "#").unwrap();
+        assert_eq!(plain["referred"].as_object().unwrap().len(), 1);
+        assert_eq!(plain["anyOf"][0], plain["anyOf"][4]);
+        assert_eq!(plain["anyOf"][1], json!({"$ref": "#/x/00"}));
+        assert_eq!(plain["anyOf"][3], json!({"$ref": "#/x/+0"}));
+    }
+
+    /// A schema that will stand within another.
+    #[test]
+    fn references_go_from_where_a_schema_will_stand() {
+        let schema = json!({
+            "properties": {"$ref": {"$ref": "#/$defs/a"}, "b": {"$ref": "#"}, "c": {"$ref": "#/$defs/d~1e"}, "f": {"$ref": "#/$defs/none"}},
+            "items": {"$ref": "http://example.com/#/g"}, "default": {"$ref": "#/$defs/a"},
+            "$defs": {"a": {}, "d/e": {"items": {"$ref": "#/$defs/a"}}},
+        });
+        let plain = plain_schema(&schema, "#/properties/p").unwrap();
+        let to = |reference: &str| json!({"$ref": reference});
+        assert_eq!(
+            plain["properties"],
+            json!({"$ref": to("#/properties/p/$defs/a"), "b": to("#/properties/p"), "c": to("#/properties/p/referred/0"), "f": to("#/properties/p/$defs/none")})
+        );
+        let copy = json!({"items": to("#/properties/p/$defs/a")});
+        assert_eq!(plain["referred"]["0"], copy);
+        assert_eq!(plain["items"], schema["items"]);
+        assert_eq!(plain["default"], schema["default"]);
     }
 
     #[test]
@@ -275,8 +370,8 @@ mod tests {
             "minProperties": 1, "maxProperties": 2.5, "default": {"minLength": 1.0},
             "$defs": {"a": {"type": "string", "minLength": 3}},
         });
-        assert_eq!(plain_schema(&schema), schema);
-        assert_eq!(plain_schema(&json!(true)), json!(true));
+        assert_eq!(plain_schema(&schema, "#"), Ok(schema));
+        assert_eq!(plain_schema(&json!(true), "#"), Ok(json!(true)));
     }
 
     #[test]
@@ -291,7 +386,7 @@ mod tests {
             },
             "components": {"e": {"items": {"$ref": "#/$defs/m~0n"}, "minItems": -1.0}},
         });
-        let plain = plain_schema(&schema);
+        let plain = plain_schema(&schema, "#").unwrap();
         assert_eq!(plain["items"], json!({"$ref": "#/$defs/a\"b"}));
         assert_eq!(plain["$defs"]["a\"b"], json!({"minLength": 10}));
         assert_eq!(plain["maxItems"], json!(2));

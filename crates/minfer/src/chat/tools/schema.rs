@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::literal;
-use super::plain::{find, path_of};
+use super::plain::{find, path_of, plain_schema};
+use super::{ToolError, literal};
 
 /// Most references followed to one type.
 const HOPS: usize = 8;
@@ -114,15 +114,16 @@ pub(super) fn alone(schema: &Value, root: &Value) -> Value {
 
 /// Whether no object that a schema allows has this key; false: that is not known.
 pub(super) fn never_has(schema: &Value, key: &str) -> bool {
-    fn never(schema: &Value, root: &Value, key: &str, hops: usize) -> bool {
-        let Some(hops) = hops.checked_sub(1) else {
+    fn never(schema: &Value, root: &Value, key: &str, hops: usize, visits: &mut usize) -> bool {
+        let (Some(hops), Some(left)) = (hops.checked_sub(1), visits.checked_sub(1)) else {
             return false;
         };
+        *visits = left;
         if let Some(schema) = referred(schema, root) {
-            return never(schema, root, key, hops);
+            return never(schema, root, key, hops, visits);
         }
         let list = |name: &str| schema.get(name).and_then(Value::as_array);
-        let inner = |schema: &Value| never(schema, root, key, hops);
+        let mut inner = |schema: &Value| never(schema, root, key, hops, visits);
         let typed = match schema.get("type") {
             Some(Value::String(kind)) => kind != "object",
             Some(Value::Array(kinds)) => !kinds.iter().any(|k| k == "object"),
@@ -141,46 +142,26 @@ pub(super) fn never_has(schema: &Value, key: &str) -> bool {
             || ["anyOf", "oneOf"]
                 .iter()
                 .filter_map(|name| list(name))
-                .any(|all| all.iter().all(inner))
-            || list("allOf").is_some_and(|all| all.iter().any(inner))
+                .any(|all| all.iter().all(&mut inner))
+            || list("allOf").is_some_and(|all| all.iter().any(&mut inner))
     }
-    never(schema, schema, key, HOPS)
+    never(schema, schema, key, HOPS, &mut { VISITS })
 }
 
-/// The schema of a call in JSON: the tool's name, then arguments of a schema under `key`.
-pub(super) fn named(name: &str, key: &str, arguments: &Value) -> Value {
-    let mut arguments = arguments.clone();
-    moved(&mut arguments, &format!("#/properties/{key}"), false);
-    json!({
+/// The schema of a call in JSON, in plain words: the tool's name, then arguments of a schema under `key`.
+pub(super) fn named(name: &str, key: &str, arguments: &Value) -> Result<Value, ToolError> {
+    let mut arguments =
+        plain_schema(arguments, &format!("#/properties/{key}")).map_err(ToolError::References)?;
+    if let Value::Object(map) = &mut arguments {
+        // It is the root no longer: references would go from here.
+        map.remove("$id");
+    }
+    Ok(json!({
         "type": "object",
         "properties": {"name": {"const": name}, key: arguments},
         "required": ["name", key],
         "additionalProperties": false,
-    })
-}
-
-/// A schema's references, now that its root lies elsewhere. `names`: an object's keys are names, not keywords.
-fn moved(schema: &mut Value, root: &str, names: bool) {
-    const VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
-    const NAMES: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
-    match schema {
-        Value::Array(items) => items.iter_mut().for_each(|v| moved(v, root, false)),
-        Value::Object(map) => {
-            for (key, value) in map {
-                let is = |keys: &[&str]| !names && keys.contains(&key.as_str());
-                match value {
-                    Value::String(to) if is(&["$ref"]) => {
-                        if let Some(at) = to.strip_prefix('#') {
-                            *to = format!("{root}{at}");
-                        }
-                    }
-                    _ if is(&VALUES) => {}
-                    value => moved(value, root, is(&NAMES)),
-                }
-            }
-        }
-        _ => {}
-    }
+    }))
 }
 
 /// A tool's schema, which must be one of an object; null is one of no properties.
@@ -231,5 +212,15 @@ mod tests {
             let never = (never_has(&schema, "a"), never_has(&schema, "b"));
             assert_eq!(never, (has_a, has_b), "{schema}");
         }
+    }
+
+    /// 300 alternatives of 300 of 300 of 300: looking at each of them would not end.
+    #[test]
+    fn alternatives_of_alternatives_are_given_up() {
+        let many = |to: &str| vec![json!({"$ref": format!("#/$defs/{to}")}); 300];
+        let mut all = many("b");
+        all.push(json!({}));
+        let defs = json!({"b": {"anyOf": many("c")}, "c": {"anyOf": many("d")}, "d": {"anyOf": vec![json!({"type": "null"}); 300]}});
+        assert!(!never_has(&json!({"anyOf": all, "$defs": defs}), "name"));
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn read(text: &str) -> Result<TopLevelGrammar, String> {
         _ => return Err("a schema is a JSON object, or true".to_owned()),
     }
     Check::all(&schema)?;
-    Ok(grammar(plain_schema(&schema)))
+    plain_schema(&schema, "#").map(grammar)
 }
 
 fn grammar(mut schema: Value) -> TopLevelGrammar {
@@ -113,14 +113,15 @@ impl<'a> Check<'a> {
     fn all(root: &'a Value) -> Result<(), String> {
         let mut check = Check {
             root,
-            at: String::new(),
+            at: "#".to_owned(),
             known: BTreeSet::from([Path::new()]),
-            waiting: VecDeque::from([("#".to_owned(), root)]),
+            waiting: VecDeque::new(),
             sound: BTreeSet::new(),
         };
+        check.schema(root)?;
         while let Some((at, schema)) = check.waiting.pop_front() {
             check.at = at;
-            check.schema(schema)?;
+            check.inner(schema)?;
         }
         Ok(())
     }
@@ -141,7 +142,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A schema that stands within another.
+    /// A schema that is not the root.
     fn inner(&mut self, schema: &'a Value) -> Result<(), String> {
         match schema.get("$id") {
             None => self.schema(schema),

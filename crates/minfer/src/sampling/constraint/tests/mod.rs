@@ -1,6 +1,7 @@
 //! Constraints on real vocabularies (cut down, as `xtask/golden/tokenizer.py` makes them).
 
 mod gbnf;
+mod references;
 mod refusals;
 mod schemas;
 mod steps;

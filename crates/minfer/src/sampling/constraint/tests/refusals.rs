@@ -45,6 +45,15 @@ fn schemas_are_refused_by_keyword_and_place() {
         &["http://example.com/x.json"],
     );
     refused(schema(r#"{"items":{"$id":"x"}}"#), &["$id", "#/items"]);
+    // Its own references would go from it (JSON Schema 2020-12, section 8.2.1).
+    refused(
+        schema(
+            r##"{"$ref":"#/$defs/a","$defs":{"a":{"$id":"http://e/a","properties":{"x":{"$ref":"#/$defs/b"}},"$defs":{"b":{"const":1}}},"b":{"const":2}}}"##,
+        ),
+        &["$id at #/$defs/a is not supported"],
+    );
+    let root = r##"{"$id":"http://e/a","type":["array","null"],"items":{"$ref":"#"}}"##;
+    assert!(QWEN.takes(&schema(root), "[null]"));
     refused(
         schema(r#"{"type":"string","format":"colour"}"#),
         &["colour"],
@@ -65,6 +74,35 @@ fn schemas_are_refused_by_keyword_and_place() {
         schema(r#"{"type":"integer","minimum":3,"maximum":2}"#),
         &["3", "2"],
     );
+}
+
+/// RFC 6901, section 4: an index has no sign and no leading zeros.
+#[test]
+fn an_index_is_written_in_one_way() {
+    for (index, known) in [("0", true), ("00", false), ("+0", false), ("-0", false)] {
+        for list in ["anyOf", "examples"] {
+            let reference = format!("#/{list}/{index}");
+            let text = format!(
+                r#"{{"anyOf":[{{"type":"null"}},{{"$ref":"{reference}"}}],"examples":[{{"const":1}}]}}"#
+            );
+            if known {
+                assert!(QWEN.takes(&schema(&text), "null"), "{reference}");
+                continue;
+            }
+            let says = format!("the reference {reference} at #/anyOf/1 leads to nothing");
+            refused(schema(&text), &[&says]);
+        }
+    }
+}
+
+/// A reference that can't be made plain is not left to be read as another one.
+#[test]
+fn a_reference_to_more_than_is_copied_is_refused() {
+    let many = vec!["0"; 50_001].join(",");
+    let text = format!(
+        r##"{{"$ref":"#/$defs/a~1b","$defs":{{"a/b":{{"enum":[{many}]}},"a~1b":{{"type":"string"}}}}}}"##
+    );
+    refused(schema(&text), &["the reference #/$defs/a~1b", "50000"]);
 }
 
 /// A schema may be made of itself (a list of such lists), but not be only itself.

@@ -41,7 +41,7 @@ fn tools(strict: bool) -> Vec<Tool> {
     vec![tool("get_weather", weather), tool("now", Value::Null)]
 }
 
-fn rules<'a>(tools: &'a [Tool], choice: ToolChoice<'a>) -> ToolRules<'a> {
+pub(super) fn rules<'a>(tools: &'a [Tool], choice: ToolChoice<'a>) -> ToolRules<'a> {
     ToolRules {
         tools,
         choice,
@@ -51,7 +51,7 @@ fn rules<'a>(tools: &'a [Tool], choice: ToolChoice<'a>) -> ToolRules<'a> {
     }
 }
 
-fn grammar(format: ToolFormat, rules: &ToolRules<'_>) -> ConstraintSpec {
+pub(super) fn grammar(format: ToolFormat, rules: &ToolRules<'_>) -> ConstraintSpec {
     let text = format.grammar(rules, &|_| None).unwrap().unwrap();
     ConstraintSpec::Lark(text)
 }
