@@ -150,12 +150,8 @@ pub(super) fn never_has(schema: &Value, key: &str) -> bool {
 
 /// The schema of a call in JSON, in plain words: the tool's name, then arguments of a schema under `key`.
 pub(super) fn named(name: &str, key: &str, arguments: &Value) -> Result<Value, ToolError> {
-    let mut arguments =
+    let arguments =
         plain_schema(arguments, &format!("#/properties/{key}")).map_err(ToolError::References)?;
-    if let Value::Object(map) = &mut arguments {
-        // It is the root no longer: references would go from here.
-        map.remove("$id");
-    }
     Ok(json!({
         "type": "object",
         "properties": {"name": {"const": name}, key: arguments},

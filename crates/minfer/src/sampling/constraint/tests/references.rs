@@ -59,7 +59,7 @@ fn references_to_too_much_are_refused() {
 /// A tool's schema may have a name of its own, and stands within another beside a schema for the answer.
 #[test]
 fn a_schema_with_an_id_may_stand_within_another() {
-    let parameters = json!({"$id": "http://example.com/a", "type": "object", "properties": {"x": {"$ref": "#/$defs/b"}, "y": {"$ref": "#/$defs/c~1d"}},
+    let parameters = json!({"$id": "http://example.com/a", "type": "object", "properties": {"x": {"$ref": "#/$defs/b"}, "y": {"$ref": "#/$defs/c~1d"}, "z": {"$ref": "#"}},
         "$defs": {"b": {"const": 1}, "c/d": {"const": 2}}, "required": ["x", "y"], "additionalProperties": false});
     let tools = [Tool {
         name: "now".to_owned(),
@@ -72,7 +72,10 @@ fn a_schema_with_an_id_may_stand_within_another() {
         ..rules(&tools, ToolChoice::Auto)
     };
     let spec = grammar(ToolFormat::Json, &rules);
-    let call = |x| format!(r#"{{"name": "now", "arguments": {{"x": {x}, "y": 2}}}}"#);
+    let call = |x| {
+        let arguments = format!(r#"{{"x": 1, "y": 2, "z": {{"x": {x}, "y": 2}}}}"#);
+        format!(r#"{{"name": "now", "arguments": {arguments}}}"#)
+    };
     assert!(QWEN.takes(&spec, &call(1)) && QWEN.takes(&spec, "null"));
     assert!(!QWEN.takes(&spec, &call(2)));
 }
