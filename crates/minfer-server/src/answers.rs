@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use minfer::engine::{Event, EventStream};
 
-use crate::metrics::{Clock, Times};
+use crate::counts::{Clock, Times};
 
 /// Several event streams, read in turn. Dropping it cancels all of them.
 #[derive(Debug)]

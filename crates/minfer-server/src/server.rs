@@ -162,7 +162,7 @@ impl Server {
             let loaded = app.models.get(None).await;
             loaded.map_err(|e| ServerError::Model(e.message))?;
             ready();
-            match app.models.tend().await {}
+            match std::future::pending::<std::convert::Infallible>().await {}
         };
         tokio::select! {
             cut_off = life.run(self.listener, stop) => match cut_off {
@@ -170,6 +170,7 @@ impl Server {
                 connections => Err(ServerError::CutOff { connections, limit }),
             },
             failed = load => failed,
+            never = app.models.tend() => match never {},
         }
     }
 }

@@ -105,25 +105,39 @@ pub fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The answer to a request that says nothing: it is about the model of this name alone, which it loads or unloads.
+pub fn nothing_said(name: &str, form: Form, reason: &str) -> Response {
+    let mut line = line(name, form, Words::default());
+    line.insert("done".to_owned(), json!(true));
+    line.insert("done_reason".to_owned(), json!(reason));
+    Json(Value::Object(line)).into_response()
+}
+
+fn line(name: &str, form: Form, words: Words) -> Map<String, Value> {
+    let mut line = Map::new();
+    let mut put = |key: &str, value| line.insert(key.to_owned(), value);
+    put("model", json!(name));
+    put("created_at", json!(time(DateTime::now())));
+    match form {
+        Form::Chat => put("message", words.message()),
+        Form::Generate => {
+            if !words.thinking.is_empty() {
+                put("thinking", json!(words.thinking));
+            }
+            put("response", json!(words.content))
+        }
+    };
+    put("done", json!(false));
+    if !words.logprobs.is_empty() {
+        put("logprobs", Value::Array(words.logprobs));
+    }
+    line
+}
+
 impl Head {
     /// Of a request.
     pub fn new(asked: Asked, form: Form) -> Head {
         Head { asked, form }
-    }
-
-    /// The answer to a request that says nothing: its model is loaded.
-    ///
-    /// # Errors
-    /// It is to be unloaded.
-    pub fn only_loaded(&self) -> Result<Response, ApiError> {
-        if self.asked.once {
-            let why = "a model is not unloaded on demand: leave that to the server";
-            return Err(ApiError::field("keep_alive", why));
-        }
-        let mut line = self.line(Words::default());
-        line.insert("done".to_owned(), json!(true));
-        line.insert("done_reason".to_owned(), json!("load"));
-        Ok(Json(Value::Object(line)).into_response())
     }
 
     /// The answer, in lines unless `stream` was false.
@@ -150,24 +164,7 @@ impl Head {
     }
 
     fn line(&self, words: Words) -> Map<String, Value> {
-        let mut line = Map::new();
-        let mut put = |key: &str, value| line.insert(key.to_owned(), value);
-        put("model", json!(self.asked.name));
-        put("created_at", json!(time(DateTime::now())));
-        match self.form {
-            Form::Chat => put("message", words.message()),
-            Form::Generate => {
-                if !words.thinking.is_empty() {
-                    put("thinking", json!(words.thinking));
-                }
-                put("response", json!(words.content))
-            }
-        };
-        put("done", json!(false));
-        if !words.logprobs.is_empty() {
-            put("logprobs", Value::Array(words.logprobs));
-        }
-        line
+        line(&self.asked.name, self.form, words)
     }
 
     fn last(&self, words: Words, end: &End) -> Value {

@@ -2,6 +2,7 @@
 
 mod answer;
 mod embed;
+mod keep_alive;
 mod models;
 mod request;
 mod talk;

@@ -16,6 +16,8 @@ use super::request::{id, take_name};
 use crate::app::{App, Shared};
 use crate::fields::Fields;
 use crate::gaps::Fim;
+use crate::id::now;
+use crate::models::Keep;
 
 fn modified(app: &App) -> String {
     time(DateTime::from_unix(
@@ -44,7 +46,7 @@ pub async fn tags(State(app): Shared) -> Json<Value> {
 
 /// The loaded ones.
 pub async fn running(State(app): Shared) -> Json<Value> {
-    let entries = app.models.loaded().into_iter().map(|l| {
+    let entries = app.models.resident().into_iter().map(|(l, keep)| {
         let model = l.engine.model();
         json!({
             "name": l.id,
@@ -52,12 +54,23 @@ pub async fn running(State(app): Shared) -> Json<Value> {
             "size": model.file().size(),
             "digest": model.fingerprint(),
             "details": details(model),
-            "expires_at": "9999-12-31T23:59:59Z",
+            "expires_at": expiry(keep),
             "size_vram": 0,
             "context_length": l.engine.options().n_ctx,
         })
     });
     Json(json!({"models": entries.collect::<Vec<_>>()}))
+}
+
+/// When a model is unloaded that nobody asks for from now on; the end of time stands for never.
+fn expiry(keep: Keep) -> String {
+    const NEVER: i64 = 253_402_300_799; // 9999-12-31T23:59:59Z
+    let seconds = match keep {
+        Keep::For(time) => now().saturating_add(time.as_secs()),
+        Keep::Always => u64::MAX,
+    };
+    let seconds = i64::try_from(seconds).unwrap_or(NEVER);
+    time(DateTime::from_unix(seconds.min(NEVER)))
 }
 
 /// All about one, as its file says: nothing is loaded for it.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use super::keep_alive;
 use crate::ApiError;
 use crate::app::App;
-use crate::fields::{Fields, kind};
-use crate::models::Loaded;
+use crate::fields::Fields;
+use crate::models::{Keep, Loaded};
 use crate::params::{MAX_TOP, Params, schema, take_sampling, take_stop};
 use minfer::sampling::ConstraintSpec;
 
@@ -29,6 +30,57 @@ const RUNNER: [&str; 13] = [
     "num_keep", // of a context that is shifted: here it never is
 ];
 
+/// A model that is asked for, before it is loaded.
+pub struct Wanted {
+    /// Under this name.
+    pub name: String,
+    /// How long it is to stay, where the request says so.
+    keep: Option<Keep>,
+    since: Instant,
+}
+
+impl Wanted {
+    /// `model` and `keep_alive`.
+    ///
+    /// # Errors
+    /// The one is missing; the other is no duration.
+    pub fn take(f: &mut Fields) -> Result<Wanted, ApiError> {
+        Ok(Wanted {
+            since: Instant::now(),
+            name: take_name(f)?,
+            keep: keep_alive::take(f)?,
+        })
+    }
+
+    /// Whether it is to go at once.
+    pub fn is_unwanted(&self) -> bool {
+        self.keep == Some(Keep::For(Duration::ZERO))
+    }
+
+    /// The model, which stays for as long as the request says.
+    ///
+    /// # Errors
+    /// There is no such model, or it can't be loaded.
+    pub async fn load(self, app: &App) -> Result<Asked, ApiError> {
+        let loaded = app.models.get(Some(id(app, &self.name))).await?;
+        self.keep.iter().for_each(|keep| loaded.keep(*keep));
+        Ok(Asked {
+            name: self.name,
+            loaded,
+            since: self.since,
+            load: self.since.elapsed(),
+        })
+    }
+
+    /// Unloads it.
+    ///
+    /// # Errors
+    /// There is no such model.
+    pub async fn unload(&self, app: &App) -> Result<(), ApiError> {
+        app.models.unload(id(app, &self.name)).await
+    }
+}
+
 /// A model that was asked for.
 pub struct Asked {
     /// Under this name.
@@ -39,27 +91,15 @@ pub struct Asked {
     pub since: Instant,
     /// Until it was there.
     pub load: Duration,
-    /// It is wanted for no longer than this answer (`keep_alive` 0).
-    pub once: bool,
 }
 
 impl Asked {
-    /// `model` and `keep_alive`.
+    /// The model that a request names, loaded.
     ///
     /// # Errors
-    /// There is no such model, or it can't be loaded.
+    /// As [`Wanted::take`] and [`Wanted::load`].
     pub async fn take(app: &App, f: &mut Fields) -> Result<Asked, ApiError> {
-        let since = Instant::now();
-        let name = take_name(f)?;
-        let loaded = app.models.get(Some(id(app, &name))).await?;
-        let once = take_keep_alive(f)?;
-        Ok(Asked {
-            name,
-            loaded,
-            since,
-            load: since.elapsed(),
-            once,
-        })
+        Wanted::take(f)?.load(app).await
     }
 }
 
@@ -82,20 +122,7 @@ pub fn id<'a>(app: &App, name: &'a str) -> &'a str {
     }
 }
 
-/// Whether a model is to be forgotten at once. Other times are the server's own to decide.
-fn take_keep_alive(f: &mut Fields) -> Result<bool, ApiError> {
-    match f.value("keep_alive") {
-        None => Ok(false),
-        Some(Value::Number(n)) => Ok(n.as_f64() == Some(0.0)),
-        Some(Value::String(text)) => Ok(["0", "0s", "0m", "0h"].contains(&text.as_str())),
-        Some(other) => {
-            let why = format!("must be a number or a duration, not {}", kind(&other));
-            Err(ApiError::field("keep_alive", why))
-        }
-    }
-}
-
-/// `options`, `format`, `stream` (true unless it says false) and log-probabilities.
+/// `options`, `format`, `stream` (true unless it says false) and log-probabilities. May block.
 ///
 /// # Errors
 /// What can't be honoured, by name.

@@ -7,12 +7,13 @@ use minfer::chat::Message;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::answer::{Form, Head};
-use super::request::{Asked, take_params, take_think};
+use super::answer::{Form, Head, nothing_said};
+use super::request::{Asked, Wanted, take_params, take_think};
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Turn, blocking};
 use crate::fields::Fields;
 use crate::gaps::Fim;
+use crate::models::Loaded;
 use crate::params::Params;
 use crate::prompts;
 use crate::{ApiError, messages, tools};
@@ -22,30 +23,42 @@ const NO_IMAGES: &str = "this model reads text only";
 /// A conversation.
 pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
     let mut f = Fields::parse(&body)?;
-    let asked = Asked::take(&app, &mut f).await?;
-    let params = take_params(&mut f, &asked.loaded)?;
-    let template_kwargs = take_think(&mut f)?;
+    let wanted = Wanted::take(&mut f)?;
     let messages = take_messages(&mut f)?;
+    let empty = messages.is_empty();
+    if empty && wanted.is_unwanted() {
+        wanted.unload(&app).await?;
+        return Ok(nothing_said(&wanted.name, Form::Chat, "unload"));
+    }
+    let asked = wanted.load(&app).await?;
+    let loaded = asked.loaded.clone();
+    let chat = blocking(move || take_chat(f, messages, &loaded)).await?;
+    if empty {
+        return Ok(nothing_said(&asked.name, Form::Chat, "load"));
+    }
+    let talk = Conversation::start(asked.loaded.clone(), chat).await?;
+    Ok(Head::new(asked, Form::Chat).answer(talk).await?)
+}
+
+/// The fields beside the messages. May block.
+fn take_chat(mut f: Fields, messages: Vec<Message>, loaded: &Loaded) -> Result<Chat, ApiError> {
+    let params = take_params(&mut f, loaded)?;
+    let template_kwargs = take_think(&mut f)?;
     let mut offer = tools::take(&mut f)?;
     if let Some(offer) = &mut offer {
         offer.whole = true; // a line has whole calls
     }
     f.finish("api/chat");
-    if messages.is_empty() {
-        return Ok(Head::new(asked, Form::Chat).only_loaded()?);
-    }
     let last = messages.len().saturating_sub(1);
     let turn = Turn::of(&messages, &format!("messages[{last}].tool_calls"))?;
-    let chat = Chat {
+    Ok(Chat {
         messages,
         turn,
         template_kwargs,
         tools: offer,
         split_reasoning: true,
         params,
-    };
-    let talk = Conversation::start(asked.loaded.clone(), chat).await?;
-    Ok(Head::new(asked, Form::Chat).answer(talk).await?)
+    })
 }
 
 /// `messages`, with Ollama's names in place of OpenAI's; none: the model is only to be loaded.
@@ -79,13 +92,24 @@ fn take_messages(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
 /// A prompt.
 pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
     let mut f = Fields::parse(&body)?;
-    let asked = Asked::take(&app, &mut f).await?;
-    let params = take_params(&mut f, &asked.loaded)?;
-    let template_kwargs = take_think(&mut f)?;
+    let wanted = Wanted::take(&mut f)?;
     let prompt = Prompt::take(&mut f)?;
-    f.finish("api/generate");
-    if prompt.text.is_empty() && prompt.suffix.is_empty() {
-        return Ok(Head::new(asked, Form::Generate).only_loaded()?);
+    let empty = prompt.text.is_empty() && prompt.suffix.is_empty();
+    if empty && wanted.is_unwanted() {
+        wanted.unload(&app).await?;
+        return Ok(nothing_said(&wanted.name, Form::Generate, "unload"));
+    }
+    let asked = wanted.load(&app).await?;
+    let loaded = asked.loaded.clone();
+    let (params, template_kwargs) = blocking(move || {
+        let params = take_params(&mut f, &loaded)?;
+        let template_kwargs = take_think(&mut f)?;
+        f.finish("api/generate");
+        Ok((params, template_kwargs))
+    })
+    .await?;
+    if empty {
+        return Ok(nothing_said(&asked.name, Form::Generate, "load"));
     }
     let talk = prompt.start(&asked, params, template_kwargs).await?;
     Ok(Head::new(asked, Form::Generate).answer(talk).await?)
