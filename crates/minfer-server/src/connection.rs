@@ -1,11 +1,9 @@
 //! One connection: HTTP/1.1, request after request.
 
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,11 +13,12 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::timeout;
 
-use crate::parser::{Explaining, last_words};
+use crate::parser::last_words;
+use crate::wire::Wire;
 use crate::{ApiError, Limits};
 
 /// Who is refused while it still sends has so long to read why.
@@ -44,8 +43,11 @@ pub async fn serve(
     rules: Rules<'_>,
 ) {
     let unread = Arc::new(AtomicBool::new(false));
+    // Whether the head of a request has come.
+    let begun = AtomicBool::new(false);
     let inner = TowerToHyperService::new(router);
     let service = service_fn(|request: hyper::Request<Incoming>| {
+        begun.store(true, Ordering::Relaxed);
         let (answer, unread) = (inner.call(request), unread.clone());
         Box::pin(async move {
             let response = answer.await?;
@@ -55,8 +57,7 @@ pub async fn serve(
             Ok::<_, std::convert::Infallible>(response)
         })
     });
-    let io = Stalling::new(io, rules.limits.stalled);
-    let io = Explaining::new(io, rules.limits.head);
+    let io = Wire::new(io, rules.limits);
     let mut draining = rules.draining;
     let late = *draining.borrow();
     let mut connection = http1::Builder::new()
@@ -70,12 +71,22 @@ pub async fn serve(
         ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
         // Whoever comes while the server drains may still ask, once.
         () = told, if !late => {
-            Pin::new(&mut connection).graceful_shutdown();
-            poll_fn(|cx| connection.poll_without_shutdown(cx)).await
+            // What has come is read first: a request whose head is there is answered.
+            let read = poll_fn(|cx| Poll::Ready(connection.poll_without_shutdown(cx))).await;
+            match read {
+                Poll::Ready(ended) => ended,
+                // Nothing was asked: there is nothing to lose. A later head that is not whole ends with the connection
+                // that is idle as long.
+                Poll::Pending if !begun.load(Ordering::Relaxed) => Ok(()),
+                Poll::Pending => {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                    poll_fn(|cx| connection.poll_without_shutdown(cx)).await
+                }
+            }
         }
     };
     let parts = connection.into_parts();
-    let (mut io, refused) = parts.io.into_inner().into_inner();
+    let mut io = parts.io.into_inner();
     match ended {
         Ok(()) => {}
         Err(e) if e.is_timeout() && !parts.read_buf.is_empty() => {
@@ -87,7 +98,7 @@ pub async fn serve(
         Err(e) => tracing::debug!("a connection ended early: {e}"),
     }
     drop(io.shutdown().await);
-    if refused || unread.load(Ordering::Relaxed) {
+    if io.refused() || unread.load(Ordering::Relaxed) {
         drop(timeout(LINGER, discard(&mut io)).await);
     }
 }
@@ -96,82 +107,4 @@ pub async fn serve(
 async fn discard(io: &mut (impl AsyncRead + Unpin)) {
     let mut buffer = [0; 16 << 10];
     while io.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
-}
-
-/// A stream whose writer gives up when nothing has been taken for so long.
-struct Stalling<T> {
-    io: T,
-    limit: Duration,
-    since: Option<Pin<Box<Sleep>>>,
-}
-
-impl<T> Stalling<T> {
-    fn new(io: T, limit: Duration) -> Stalling<T> {
-        Stalling {
-            io,
-            limit,
-            since: None,
-        }
-    }
-
-    fn watch<V>(
-        &mut self,
-        cx: &mut Context<'_>,
-        written: Poll<io::Result<V>>,
-    ) -> Poll<io::Result<V>> {
-        if written.is_ready() {
-            self.since = None;
-            return written;
-        }
-        let limit = self.limit;
-        let since = self.since.get_or_insert_with(|| Box::pin(sleep(limit)));
-        match since.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Stalling<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.watch(cx, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
-        self.watch(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.watch(cx, flushed)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.watch(cx, shut)
-    }
 }

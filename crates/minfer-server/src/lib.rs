@@ -50,6 +50,7 @@ mod sse;
 mod tls;
 mod tools;
 mod vectors;
+mod wire;
 
 pub use error::ApiError;
 pub use guard::{GuardError, GuardOptions};

@@ -1,37 +1,52 @@
 //! What the HTTP parser refuses: it answers that itself, without a body, and asks nobody for one.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
 use axum::http::StatusCode;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::ApiError;
 
-/// A connection on which the parser's bare answers get a body. Handlers' refusals always have one: what is refused
-/// with none is the parser's own.
-pub struct Explaining<T> {
-    io: T,
+/// What is said in place of the parser's bare answer. Handlers' refusals always have a body: what is refused with none is
+/// the parser's own.
+pub struct Refusal {
     /// Bytes that a head may have.
     head: usize,
-    /// What is said in place of a bare answer, and how much of it is out.
+    /// The words, and how many bytes of them are out.
     instead: Option<(Vec<u8>, usize)>,
 }
 
-impl<T> Explaining<T> {
-    /// Around a connection whose requests have heads of at most so many bytes.
-    pub fn new(io: T, head: usize) -> Explaining<T> {
-        Explaining {
-            io,
+impl Refusal {
+    /// On a connection whose requests have heads of at most so many bytes.
+    pub fn new(head: usize) -> Refusal {
+        Refusal {
             head,
             instead: None,
         }
     }
 
-    /// The connection, and whether something was refused.
-    pub fn into_inner(self) -> (T, bool) {
-        (self.io, self.instead.is_some())
+    /// Whether these bytes are not to be written, but what is [`left`](Refusal::left) in their place.
+    pub fn takes(&mut self, bytes: &[u8]) -> bool {
+        if self.instead.is_none() {
+            let words = bare(bytes).map(|status| (self.explain(status), 0));
+            self.instead = words;
+        }
+        self.instead.is_some()
+    }
+
+    /// The words that are still to be written.
+    pub fn left(&self) -> Option<&[u8]> {
+        let (words, said) = self.instead.as_ref()?;
+        words.get(*said..).filter(|rest| !rest.is_empty())
+    }
+
+    /// So many bytes of them more are out.
+    pub fn said(&mut self, bytes: usize) {
+        if let Some((_, said)) = &mut self.instead {
+            *said = said.saturating_add(bytes);
+        }
+    }
+
+    /// Whether something was refused.
+    pub fn is_said(&self) -> bool {
+        self.instead.is_some()
     }
 
     fn explain(&self, status: u16) -> Vec<u8> {
@@ -65,65 +80,6 @@ fn bare(bytes: &[u8]) -> Option<u16> {
     let empty = head.lines().any(|l| l == "content-length: 0");
     let status = text.get(9..12).filter(|_| empty && rest.is_empty())?;
     status.parse().ok()
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Explaining<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        if this.instead.is_none() {
-            let Some(status) = bare(bytes) else {
-                return Pin::new(&mut this.io).poll_write(cx, bytes);
-            };
-            this.instead = Some((this.explain(status), 0));
-        }
-        while let Some((text, done)) = &mut this.instead {
-            let rest = text.get(*done..).unwrap_or_default();
-            if rest.is_empty() {
-                break;
-            }
-            let written = ready!(Pin::new(&mut this.io).poll_write(cx, rest))?;
-            *done = done.saturating_add(written);
-        }
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let mut filled = bytes.iter().filter(|b| !b.is_empty());
-        match (filled.next(), filled.next()) {
-            (Some(only), None) => self.poll_write(cx, only),
-            _ => Pin::new(&mut self.io).poll_write_vectored(cx, bytes),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Explaining<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
 }
 
 #[cfg(test)]

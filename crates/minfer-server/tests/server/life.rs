@@ -365,6 +365,36 @@ fn connections_that_say_nothing_do_not_hold_up_the_end() {
     }
 }
 
+/// No request has been accepted on them, or no other: nothing is lost. A running request holds the server up.
+#[test]
+fn half_sent_heads_end_when_draining_begins() {
+    let model = endless();
+    let mut setup = talker(&model, 2);
+    setup.server.limits.drain = Duration::from_secs(120);
+    setup.server.limits.idle = Duration::from_secs(120);
+    let mut server = setup.start();
+    let mut running = Raw::connect(&server);
+    running.post(CHAT, "", &talk(true, 16_000));
+    running.until("data: ");
+    let half = "GET /health HTTP/1.1\r\nhost: loc";
+    let mut first = Raw::connect(&server);
+    first.send(half);
+    let mut second = Raw::connect(&server);
+    second.send("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    assert!(second.until("}").contains("\"ok\""));
+    second.send(half);
+    std::thread::sleep(Duration::from_millis(200));
+    let started = Instant::now();
+    server.stop();
+    let ends = (first.rest(), second.rest());
+    assert_eq!(ends, (String::new(), String::new()));
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_eq!(stats(&server).running, 1, "the request goes on");
+    drop(running);
+    assert_eq!(server.end(), Ok(()));
+}
+
 #[test]
 fn a_server_that_drains_keeps_no_connection_alive_and_few_new_ones() {
     let model = endless();
