@@ -81,7 +81,7 @@ impl Params {
         })
     }
 
-    /// Takes the fields of all surfaces that have OpenAI's or llama-server's names.
+    /// Takes the fields of all surfaces that have OpenAI's or llama-server's names. May block, as [`take_sampling`] does.
     ///
     /// # Errors
     /// A field that can't be honoured, by name.
@@ -152,7 +152,7 @@ pub fn set<T: serde::de::DeserializeOwned>(
     Ok(())
 }
 
-/// The fields of the sampler chain.
+/// The fields of the sampler chain. May block: texts of `logit_bias` are tokenized.
 ///
 /// # Errors
 /// One that can't be honoured, by name.

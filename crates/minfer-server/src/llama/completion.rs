@@ -31,31 +31,30 @@ pub async fn completion(State(app): Shared, body: Bytes) -> Result<Response, Api
     let model = loaded.engine.model().clone();
     let prompt: Value = fields.need("prompt")?;
     let prompts = prompts::parse_mixed("prompt", Some(prompt), model.hparams().n_vocab)?;
-    let asked = Asked::take(&mut fields, &model)?;
-    fields.finish("completion");
-    let encode = move || {
+    let take = move || {
+        let asked = Asked::take(&mut fields, &model)?;
+        fields.finish("completion");
         let ids = prompts
             .iter()
             .map(|p| p.encode(model.tokenizer(), true).ids);
-        Ok(ids.collect())
+        Ok((asked, ids.collect()))
     };
-    answer(loaded, asked, encode).await
+    answer(loaded, take).await
 }
 
-/// The answers to the prompts that `encode` makes, on a thread that may block.
+/// The answers to what `take` asks and to the prompts that it makes, on a thread that may block.
 pub async fn answer(
     loaded: Arc<Loaded>,
-    asked: Asked,
-    encode: impl FnOnce() -> Result<Vec<Vec<u32>>, ApiError> + Send + 'static,
+    take: impl FnOnce() -> Result<(Asked, Vec<Vec<u32>>), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     let tokenizer = loaded.engine.model().tokenizer().clone();
-    let (shown, prompts) = blocking(move || {
-        let prompts = encode()?;
+    let (asked, shown, prompts) = blocking(move || {
+        let (asked, prompts) = take()?;
         let shown = prompts.iter().map(|ids| Shown {
             text: tokenizer.decode(ids, true).into(),
             n: ids.len(),
         });
-        Ok((shown.collect::<Vec<_>>(), prompts))
+        Ok((asked, shown.collect::<Vec<_>>(), prompts))
     })
     .await?;
     let request = Request {
@@ -78,7 +77,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Of the body's fields.
+    /// Of the body's fields. May block.
     ///
     /// # Errors
     /// One that can't be honoured, by name.

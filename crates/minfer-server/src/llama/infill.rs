@@ -22,10 +22,12 @@ pub async fn infill(State(app): Shared, body: Bytes) -> Result<Response, ApiErro
     let why = "this model has no tokens for filling gaps: use one that was taught to";
     let fim = Fim::of(&model).ok_or_else(|| ApiError::bad_request(why))?;
     let gap = take_gap(&mut fields, &model)?;
-    let asked = Asked::take(&mut fields, &model)?;
-    fields.finish("infill");
-    let encode = move || Ok(vec![fim.encode_gap(model.tokenizer(), &gap)]);
-    answer(loaded, asked, encode).await
+    let take = move || {
+        let asked = Asked::take(&mut fields, &model)?;
+        fields.finish("infill");
+        Ok((asked, vec![fim.encode_gap(model.tokenizer(), &gap)]))
+    };
+    answer(loaded, take).await
 }
 
 fn take_gap(f: &mut Fields, model: &Model) -> Result<Gap, ApiError> {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{Usage, fingerprint, logprobs, others, timings};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Piece, Token, reason_as};
+use crate::chat::{Chat, Conversation, Piece, Token, blocking, reason_as};
 use crate::fields::Fields;
 use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
@@ -26,8 +26,13 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
     let mut fields = Fields::parse(&body)?;
     let name: Option<String> = fields.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let chat = take(&mut fields, loaded.engine.model())?;
-    fields.finish("chat/completions");
+    let model = loaded.engine.model().clone();
+    let chat = blocking(move || {
+        let chat = take(&mut fields, &model)?;
+        fields.finish("chat/completions");
+        Ok(chat)
+    })
+    .await?;
     let stream = chat.params.stream;
     let talk = Conversation::start(loaded, chat).await?;
     let head = Head::new(&talk);
@@ -37,7 +42,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
     }
 }
 
-/// The body's fields.
+/// The body's fields. May block.
 fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     let messages = messages::parse(f)?;
     let turn = messages::turn(f, &messages)?;

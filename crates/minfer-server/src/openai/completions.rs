@@ -35,10 +35,10 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
     let mut fields = Fields::parse(&body)?;
     let name: Option<String> = fields.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let asked = Asked::take(&mut fields, loaded.engine.model())?;
-    fields.finish("completions");
     let model = loaded.engine.model().clone();
     let (asked, prompts) = blocking(move || {
+        let asked = Asked::take(&mut fields, &model)?;
+        fields.finish("completions");
         let prompts = asked.encode(&model);
         Ok((asked, prompts))
     })
@@ -66,7 +66,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Of the body's fields.
+    /// Of the body's fields. May block.
     fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
         let prompts = prompts::parse("prompt", f.value("prompt"), model.hparams().n_vocab)?;
         let limited = ["max_tokens", "max_completion_tokens", "n_predict"];

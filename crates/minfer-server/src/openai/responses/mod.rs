@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Turn, reason_as};
+use crate::chat::{Chat, Conversation, Turn, blocking, reason_as};
 use crate::fields::{Fields, mismatch};
 use crate::params::{MAX_TOP, Params, answer_format, take_sampling};
 use crate::sse;
@@ -42,8 +42,13 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, ApiErro
     let name: Option<String> = fields.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
     refuse(&mut fields)?;
-    let (chat, echo) = take(&mut fields, loaded.engine.model())?;
-    fields.finish("responses");
+    let model = loaded.engine.model().clone();
+    let (chat, echo) = blocking(move || {
+        let taken = take(&mut fields, &model)?;
+        fields.finish("responses");
+        Ok(taken)
+    })
+    .await?;
     let stream = chat.params.stream;
     let talk = Conversation::start(loaded, chat).await?;
     let events = Events::new(talk, echo, stream);
@@ -72,7 +77,7 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The body's fields.
+/// The body's fields. May block.
 fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     let instructions: Option<String> = f.take("instructions")?;
     let messages = input::parse(instructions.as_deref(), f.value("input"))?;
