@@ -227,7 +227,12 @@ fn load(
         ..models::options(a, a.n_ctx.unwrap_or(N_CTX.min(limit)))
     };
     room(memory(&model, &options)).map_err(Failure::Error)?;
-    models::start(model, options)
+    let engine = models::start(model.clone(), options)?;
+    // Requests say what is wrong with a template that can't be used.
+    if let Some(notice) = model.chat_template().ok().and_then(|t| t.notice()) {
+        note(format_args!("note: {spec}: {notice}"));
+    }
+    Ok(engine)
 }
 
 /// Bytes of a model's weights, and of its KV cache when it is full. Windowed layers need less.

@@ -5,12 +5,14 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::models::{endless, tiny};
+use crate::models::{Variant, endless, tiny};
 use crate::process::{Output, finish, minfer, run, spawn};
 
 /// A server process.
 struct Serving {
     child: Child,
+    /// What it said of its model before it was ready.
+    noted: String,
     /// What it says from now on.
     says: BufReader<ChildStderr>,
     address: String,
@@ -28,11 +30,13 @@ impl Serving {
         let rest = line.strip_prefix("listening on http://");
         let address = rest.and_then(|r| r.split(',').next());
         let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
-        line.clear();
-        says.read_line(&mut line).expect("text");
-        assert_eq!(line, "ready\n");
+        let mut noted = String::new();
+        while !noted.ends_with("ready\n") {
+            assert_ne!(says.read_line(&mut noted).expect("text"), 0, "{noted}");
+        }
         Serving {
             child,
+            noted,
             says,
             address,
         }
@@ -125,6 +129,21 @@ fn wrong_flags_are_refused_in_one_line() {
     run(["serve", "", "--port", "0"]).refused(2, &["a model is named ''"]);
     let twice = ["serve", "a=x.gguf", "a=y.gguf", "--port", "0"];
     run(twice).refused(2, &["two models are called 'a'"]);
+}
+
+#[test]
+fn a_template_that_another_stands_in_for_is_told_when_the_model_is_loaded() {
+    let own = Variant::of("llama")
+        .text("tokenizer.chat_template", "{{ messages[0].content }}")
+        .write();
+    for (model, notes) in [(tiny("llama"), 1), (own.path().to_owned(), 0)] {
+        let server = Serving::start(&[&model]);
+        let said = &server.noted;
+        assert_eq!(said.matches("ChatML").count(), notes, "{said}");
+        assert_eq!(said.matches(&model).count(), notes, "{said}");
+        server.signal("-TERM");
+        server.end();
+    }
 }
 
 #[test]

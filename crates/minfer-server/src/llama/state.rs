@@ -38,13 +38,16 @@ pub async fn props(
         map.insert("seed".to_owned(), json!(u32::MAX));
     }
     let token = |id: Option<u32>| id.and_then(|id| model.tokenizer().token_text(id));
+    let template = model.chat_template()?;
     let path = model.file().path().to_string_lossy();
     Ok(Json(json!({
         "default_generation_settings": {"n_ctx": options.n_ctx, "params": settings},
         "total_slots": options.n_seqs,
         "model_alias": loaded.id,
         "model_path": path,
-        "chat_template": model.chat_template()?.source(),
+        "chat_template": template.source(),
+        // Not llama-server's: whether ChatML stands in for a template that the file does not have.
+        "chat_template_notice": template.notice(),
         "bos_token": token(model.tokenizer().bos()),
         "eos_token": token(model.tokenizer().eos()),
         "modalities": {"vision": false, "audio": false},

@@ -227,6 +227,11 @@ impl ChatTemplate {
         &self.default.source
     }
 
+    /// What the user should know of this template: that it stands in for one that the file does not have.
+    pub fn notice(&self) -> Option<&'static str> {
+        self.notice
+    }
+
     /// How the model writes tool calls: as its template shows it, or as it is told where the template shows no tools.
     pub fn tool_format(&self) -> ToolFormat {
         let compiled = self.tool_use.as_ref().unwrap_or(&self.default);
