@@ -98,7 +98,7 @@ impl Asked {
         params.generate.logprobs = Some(top).filter(|n| *n > 0);
         const SAMPLING: &str = "this server says what the model thinks, before sampling";
         f.refuse("post_sampling_probs", &[json!(false)], SAMPLING)?;
-        const PLACES: &str = "sequences have no fixed places here";
+        const PLACES: &str = "this server chooses a request's slot itself: the lowest that is free";
         f.refuse("id_slot", &[json!(-1)], PLACES)?;
         const TIME: &str = "answers are limited by n_predict and stop here, not by time";
         f.refuse("t_max_predict_ms", &[json!(0)], TIME)?;
@@ -217,6 +217,7 @@ impl Text {
         put("index", json!(index));
         put("content", json!(""));
         put("tokens", json!([]));
+        put("id_slot", json!(done.place));
         put("stop", json!(true));
         put("model", json!(self.work.loaded.id));
         put("tokens_predicted", json!(t.predicted_n));

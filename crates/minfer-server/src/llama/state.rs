@@ -71,7 +71,8 @@ pub async fn tokenizer_info(
     })))
 }
 
-/// One entry a place of the engine's batch. Sequences have no fixed place: the first so many are at work.
+/// One entry a place of the engine's batch. An answer keeps its place from its beginning to its end, unless it loses its
+/// pages for a while; its last words say which (`id_slot`).
 pub async fn slots(
     State(app): Shared,
     Query(about): Query<About>,
@@ -83,7 +84,7 @@ pub async fn slots(
             "id": id,
             "model": loaded.id,
             "n_ctx": options.n_ctx,
-            "is_processing": id < stats.running,
+            "is_processing": stats.places.contains(id),
         })
     };
     Ok(Json((0..options.n_seqs).map(slot).collect()))

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Reply, Setup};
-use crate::models::{FIRST_FREE, IM_END, IM_START, Variant, saying};
+use crate::harness::{Reply, Setup, with};
+use crate::models::{FIRST_FREE, IM_END, IM_START, Variant, endless, saying};
+use crate::raw::{Raw, wait_for};
 
 /// The data of each event; there is no last word.
 fn data(reply: &Reply) -> Vec<Value> {
@@ -183,6 +184,7 @@ fn a_template_is_applied_and_shown() {
     assert_eq!(reply.json(), json!({"prompt": "[user] Hi\n[assistant]"}));
     let props = server.get("/props").json();
     assert_eq!(props["chat_template"], template);
+    assert_eq!(props["chat_template_notice"], Value::Null);
     assert_eq!(props["total_slots"], 3);
     assert_eq!(props["default_generation_settings"]["n_ctx"], 256);
     assert_eq!(props["default_generation_settings"]["params"]["top_k"], 40);
@@ -201,6 +203,55 @@ fn a_template_is_applied_and_shown() {
             .all(|s| s["is_processing"] == false)
     );
     assert_eq!(server.get("/props?model=none").status, 404);
+    let without = Setup::of(&["llama"]).start().get("/props").json();
+    let notice = without["chat_template_notice"].as_str();
+    assert!(notice.is_some_and(|n| n.contains("ChatML")), "{without}");
+}
+
+/// As llama-server does: a slot is an answer's for its life, and the lowest free one is the next.
+#[test]
+fn a_sequence_keeps_its_slot() {
+    let model = endless();
+    let mut setup = Setup::of(&[model.path()]);
+    setup.engine.n_ctx = 1 << 14;
+    setup.engine.n_seqs = 3;
+    let server = setup.start();
+    let busy = || -> Vec<bool> {
+        let slots = server.get("/slots").json();
+        let slots = slots.as_array().expect("a list").iter().enumerate();
+        let one = |(i, s): (usize, &Value)| {
+            assert_eq!(s["id"], i);
+            s["is_processing"].as_bool().expect("a flag")
+        };
+        slots.map(one).collect()
+    };
+    let mut talks = Vec::new();
+    for n in 1..=3 {
+        let body = json!({"prompt": format!("{n}"), "n_predict": 16_000, "ignore_eos": true, "stream": true});
+        let mut talk = Raw::connect(&server);
+        talk.post("/completion", "", &body.to_string());
+        talk.until("data: ");
+        talks.push(talk);
+        let want: Vec<bool> = (0..3).map(|i| i < n).collect();
+        wait_for("a slot", || busy() == want);
+    }
+    drop(talks.remove(1));
+    wait_for("the second's end", || busy() == [true, false, true]);
+    let short = json!({"prompt": "a", "n_predict": 2, "ignore_eos": true});
+    for stream in [false, true] {
+        let reply = server.post(
+            "/completion",
+            &with(short.clone(), &[("stream", json!(stream))]),
+        );
+        let last = match stream {
+            true => data(&reply).pop().expect("an end"),
+            false => reply.json(),
+        };
+        assert_eq!(last["id_slot"], 1, "{last}");
+    }
+    drop(talks.remove(0));
+    wait_for("the first's end", || busy() == [false, false, true]);
+    assert_eq!(server.post("/completion", &short).json()["id_slot"], 0);
 }
 
 #[test]

@@ -28,6 +28,7 @@ impl Core {
             self.settle(&mut seq);
             match self.in_hand(&mut seq, Core::place) {
                 Ok(true) => {
+                    seq.place = Some(self.places().choose(seq.place));
                     Core::enqueue(&mut self.running, seq);
                 }
                 Ok(false) => {

@@ -15,7 +15,7 @@ use super::options::EngineOptions;
 use super::pace::Pace;
 use super::request::Event;
 use super::sequence::Sequence;
-use super::stats::Stats;
+use super::stats::{Places, Stats};
 use crate::Error;
 use crate::graph::{
     Backend, ContextParams, GraphKind, GraphParams, LayerKind, Observer, Profile, Scheduler,
@@ -211,6 +211,11 @@ impl Core {
         self.n_seqs.saturating_sub(self.running.len() + begun)
     }
 
+    /// The places of running sequences.
+    pub(super) fn places(&self) -> Places {
+        self.running.iter().filter_map(|s| s.place).collect()
+    }
+
     /// A sequence leaves the waiting ones: if it was never admitted, the queue has one fewer.
     pub(super) fn settle(&mut self, seq: &mut Sequence) {
         if !std::mem::replace(&mut seq.begun, true) {
@@ -291,8 +296,10 @@ impl Core {
 
     /// Brings the numbers that others see up to date.
     pub(super) fn publish(&mut self) {
+        let places = self.places();
         let s = &mut self.stats;
         s.running = self.running.len();
+        s.places = places;
         s.waiting = self.waiting.len() + self.measures.len();
         s.pages_full = self.kv.usage(LayerKind::Full);
         s.pages_windowed = self.kv.usage(LayerKind::Windowed);

@@ -105,6 +105,7 @@ impl Core {
                 text: String::new(),
                 held: String::new(),
                 timings: Timings::default(),
+                place: None,
             }),
             Err(e) => {
                 self.release_lanes();

@@ -45,7 +45,7 @@ pub use reading::{Part, Reader, Reading};
 pub use request::{Done, Event, FinishReason, Generate, Request, Task, Timings};
 pub use session::{Session, SessionError};
 pub use speculate::Speculation;
-pub use stats::{Stats, Step};
+pub use stats::{Places, Stats, Step};
 pub use work::Work;
 
 /// Why a request or an engine is refused.

@@ -185,6 +185,8 @@ pub struct Done {
     pub held: String,
     /// How long it took.
     pub timings: Timings,
+    /// The place in the batch that it had last ([`super::Stats::places`]); a measurement has none.
+    pub place: Option<usize>,
 }
 
 /// Why a generation ended.

@@ -49,6 +49,8 @@ pub(super) struct Sequence {
     pub no_cache: bool,
     /// It has had a place before: the queue does not count it any more.
     pub begun: bool,
+    /// Which one, the last time.
+    pub place: Option<usize>,
     /// Tokens guessed for the step that is planned.
     pub guesses: Vec<u32>,
     /// It has rows in the pass that runs.
@@ -89,6 +91,7 @@ impl Sequence {
             arrival: 0,
             no_cache: false,
             begun: false,
+            place: None,
             guesses: Vec::new(),
             in_step: false,
             cached_n: 0,
@@ -318,6 +321,7 @@ impl Sequence {
             text,
             held: answer.map_or(String::new(), |a| a.held().shown()),
             timings,
+            place: self.place,
         }));
     }
 }

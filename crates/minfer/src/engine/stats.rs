@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::options::MAX_SEQS;
 use crate::graph::Counters;
 use crate::kv::PageUse;
 
@@ -44,6 +45,8 @@ pub struct Stats {
     pub draft: Duration,
     /// Sequences that have pages.
     pub running: usize,
+    /// The places they have.
+    pub places: Places,
     /// Requests that wait for a place or for pages.
     pub waiting: usize,
     /// Pages of full layers.
@@ -65,6 +68,38 @@ impl Stats {
         self.forward += step.forward;
         self.sample += step.sample;
         self.last = step;
+    }
+}
+
+/// A set of places in the batch, which are numbered from 0. A sequence keeps its place for as long as it has pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places([u64; MAX_SEQS.div_ceil(64)]);
+
+impl Places {
+    /// Whether a place is taken.
+    pub fn contains(&self, place: usize) -> bool {
+        let word = self.0.get(place / 64);
+        word.is_some_and(|w| w >> (place % 64) & 1 == 1)
+    }
+
+    /// The place for one more: the one it had, if that is free, else the lowest that is.
+    pub(super) fn choose(&self, had: Option<usize>) -> usize {
+        let free = |place: &usize| !self.contains(*place);
+        had.filter(free)
+            .or_else(|| (0..MAX_SEQS).find(free))
+            .unwrap_or(MAX_SEQS)
+    }
+}
+
+impl FromIterator<usize> for Places {
+    fn from_iter<I: IntoIterator<Item = usize>>(places: I) -> Places {
+        let mut set = Places::default();
+        for place in places {
+            if let Some(word) = set.0.get_mut(place / 64) {
+                *word |= 1 << (place % 64);
+            }
+        }
+        set
     }
 }
 
