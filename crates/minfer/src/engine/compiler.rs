@@ -32,6 +32,14 @@ impl Compiler {
         self.make().as_ref().map_err(Clone::clone)?.compile(spec)
     }
 
+    /// Whether a spec can be compiled; once that has been seen, it is not tried again.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn check(&self, spec: &ConstraintSpec) -> Result<(), ConstraintError> {
+        self.make().as_ref().map_err(Clone::clone)?.check(spec)
+    }
+
     fn make(&self) -> &Result<Constraints, ConstraintError> {
         self.made
             .get_or_init(|| Constraints::new(self.model.tokenizer()))

@@ -230,7 +230,7 @@ impl Engine {
     /// # Errors
     /// Why not.
     pub fn check_constraint(&self, spec: &ConstraintSpec) -> Result<(), Error> {
-        Ok(self.compiler.compile(spec).map(drop)?)
+        Ok(self.compiler.check(spec)?)
     }
 
     /// Whether the vocabulary is ready for constraints ([`EngineOptions::constraints_ahead`]); if not, the first one takes

@@ -1,5 +1,7 @@
 //! Grammars (llguidance's dialect of Lark) of answers that call tools.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Value, json};
 
 use super::notation::{self, Notation};
@@ -44,9 +46,22 @@ pub(super) struct Lark<'a> {
     control: &'a dyn Fn(&str) -> Option<u32>,
     /// Names, and what comes after them.
     rules: Vec<(String, String)>,
+    /// The first name of each of those.
+    names: HashMap<String, String>,
+    /// Names that say what they stand for.
+    spoken: HashSet<String>,
 }
 
-impl Lark<'_> {
+impl<'a> Lark<'a> {
+    fn new(control: &'a dyn Fn(&str) -> Option<u32>) -> Lark<'a> {
+        Lark {
+            control,
+            rules: Vec::new(),
+            names: HashMap::new(),
+            spoken: HashSet::new(),
+        }
+    }
+
     /// A text, spelled by tokens that are text.
     pub(super) fn text(&self, text: &str) -> String {
         json!(text).to_string()
@@ -88,9 +103,8 @@ impl Lark<'_> {
 
     /// A rule with a name, once.
     pub(super) fn named(&mut self, name: &str, expression: &str) {
-        if !self.rules.iter().any(|(n, _)| n == name) {
-            let rest = format!(": {expression}");
-            self.rules.push((name.to_owned(), rest));
+        if self.spoken.insert(name.to_owned()) {
+            self.define(name.to_owned(), format!(": {expression}"));
         }
     }
 
@@ -108,12 +122,19 @@ impl Lark<'_> {
     }
 
     fn defined(&mut self, rest: String) -> String {
-        if let Some((name, _)) = self.rules.iter().find(|(_, r)| *r == rest) {
+        if let Some(name) = self.names.get(&rest) {
             return name.clone();
         }
         let name = format!("r{}", self.rules.len());
-        self.rules.push((name.clone(), rest));
+        self.define(name.clone(), rest);
         name
+    }
+
+    fn define(&mut self, name: String, rest: String) {
+        self.names
+            .entry(rest.clone())
+            .or_insert_with(|| name.clone());
+        self.rules.push((name, rest));
     }
 
     /// A JSON value of a schema.
@@ -149,10 +170,7 @@ pub fn json_after_reasoning(
     opened: bool,
     control: &dyn Fn(&str) -> Option<u32>,
 ) -> String {
-    let mut lark = Lark {
-        control,
-        rules: Vec::new(),
-    };
+    let mut lark = Lark::new(control);
     let reasoning = lark.reasoning(tags, opened);
     // A reference that can't be followed stands for itself with the reason, and nothing can follow that.
     let refused = |e: ToolError| lark.plain_json(json!({"$ref": format!("#/{e}")}));
@@ -210,10 +228,7 @@ impl ToolFormat {
             _ if tools.is_empty() => return Err(ToolError::NoTools),
             _ => {}
         }
-        let mut lark = Lark {
-            control,
-            rules: Vec::new(),
-        };
+        let mut lark = Lark::new(control);
         let mut calls = Vec::new();
         for tool in &tools {
             let parameters = match auto && !tool.strict {

@@ -9,6 +9,7 @@ use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Matcher, ParserFactory, TokenParser};
 
 use super::grammar::Grammar;
+use super::recent::Recent;
 use super::tokens::Tokens;
 use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, schema};
 use crate::tokenizer::Tokenizer;
@@ -31,6 +32,7 @@ const SAID: usize = 200;
 pub struct Constraints {
     tokens: Arc<Tokens>,
     factory: ParserFactory,
+    pub(super) recent: Recent,
 }
 
 impl Constraints {
@@ -49,15 +51,43 @@ impl Constraints {
         })?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Constraints { tokens, factory })
+        Ok(Constraints {
+            tokens,
+            factory,
+            recent: Recent::default(),
+        })
     }
 
-    /// Compiles a spec and tries its first step.
+    /// Compiles a spec and tries its first step. The last few are kept: several answers, and requests that ask for the same
+    /// again, do not wait for it.
     ///
     /// # Errors
     /// A spec that says nothing or nothing that can be followed, by its part; one that takes more time or memory than the limits
     /// allow; text that the vocabulary can't begin.
     pub fn compile(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, ConstraintError> {
+        if let Some(known) = self.recent.grammar(spec) {
+            return Ok(Box::new(known.apart()));
+        }
+        let grammar = Arc::new(self.compile_apart(spec)?);
+        let own = grammar.apart();
+        self.recent.keep(spec, grammar);
+        Ok(Box::new(own))
+    }
+
+    /// Whether a spec can be compiled; once that has been seen, it is not tried again.
+    ///
+    /// # Errors
+    /// As [`Constraints::compile`].
+    pub fn check(&self, spec: &ConstraintSpec) -> Result<(), ConstraintError> {
+        if !self.recent.is_fine(spec) {
+            self.compile_apart(spec)?;
+            self.recent.fine(spec);
+        }
+        Ok(())
+    }
+
+    /// Compiles on a thread of its own.
+    fn compile_apart(&self, spec: &ConstraintSpec) -> Result<Grammar, ConstraintError> {
         let kind = spec.kind();
         let size = spec.text().len();
         if size > LONGEST {
@@ -85,7 +115,7 @@ impl Constraints {
         })
     }
 
-    fn compile_here(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, ConstraintError> {
+    fn compile_here(&self, spec: &ConstraintSpec) -> Result<Grammar, ConstraintError> {
         let kind = spec.kind();
         let grammar = match spec {
             ConstraintSpec::JsonObject => schema::any_object(),
@@ -123,8 +153,7 @@ impl Constraints {
         };
         supported(&parser, !marks.is_empty()).map_err(|why| refuse(kind, why))?;
         let matcher = Matcher::new(Ok(parser));
-        let grammar = Grammar::new(matcher, Arc::clone(&self.tokens), marks, kind)?;
-        Ok(Box::new(grammar))
+        Grammar::new(matcher, Arc::clone(&self.tokens), marks, kind)
     }
 }
 

@@ -41,6 +41,17 @@ impl Grammar {
         }
     }
 
+    /// The same, for a sequence that shares nothing with this one: what the one costs is not the other's.
+    pub(super) fn apart(&self) -> Grammar {
+        Grammar {
+            matcher: self.matcher.deep_clone(),
+            tokens: Arc::clone(&self.tokens),
+            marks: self.marks.clone(),
+            kind: self.kind,
+            done: self.done,
+        }
+    }
+
     fn limit(&self, error: impl std::fmt::Display) -> ConstraintError {
         ConstraintError::Limit {
             kind: self.kind,

@@ -17,6 +17,8 @@ mod gbnf;
 #[cfg(feature = "llguidance")]
 mod grammar;
 #[cfg(feature = "llguidance")]
+mod recent;
+#[cfg(feature = "llguidance")]
 mod schema;
 mod spec;
 #[cfg(all(test, feature = "llguidance"))]
@@ -66,6 +68,14 @@ impl Constraints {
     /// None.
     pub fn new(_: &crate::tokenizer::Tokenizer) -> Result<Constraints, ConstraintError> {
         Ok(Constraints(()))
+    }
+
+    /// Refuses.
+    ///
+    /// # Errors
+    /// Always [`ConstraintError::NotBuilt`].
+    pub fn check(&self, _: &ConstraintSpec) -> Result<(), ConstraintError> {
+        Err(ConstraintError::NotBuilt)
     }
 
     /// Refuses.

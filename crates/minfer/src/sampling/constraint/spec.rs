@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What a text is to be like, as the user wrote it. Saved with a sequence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConstraintSpec {
     /// Any JSON object.

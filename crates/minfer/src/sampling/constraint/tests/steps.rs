@@ -136,3 +136,42 @@ fn report_ik_llama_cpp_780_bytes_write_a_character() {
         );
     }
 }
+
+#[test]
+fn what_is_kept_of_a_spec_begins_anew_and_stands_alone() {
+    let model = Model::open("qwen2");
+    let recent = &model.constraints.recent;
+    let spec = regex("ab?c");
+    assert!(recent.grammar(&spec).is_none() && !recent.is_fine(&spec));
+    let mut first = model.compile(&spec);
+    let begin = model.allowed(&mut *first);
+    let [a, b, c] = model.bytes(b"abc")[..] else {
+        panic!()
+    };
+    assert!(recent.grammar(&spec).is_some(), "it is kept");
+    first.accept(a).unwrap();
+    let after = model.allowed(&mut *first);
+    let mut second = model.compile(&spec);
+    assert_eq!(model.allowed(&mut *second), begin);
+    for token in [a, c] {
+        second.accept(token).unwrap();
+    }
+    assert!(second.is_done() && !first.is_done());
+    assert_eq!(model.allowed(&mut *first), after);
+    for token in [b, c] {
+        first.accept(token).unwrap();
+    }
+    assert!(first.is_done());
+    // The few that were used last.
+    for n in 0..8 {
+        model.compile(&regex(&format!("{n}x")));
+        model.compile(&spec);
+    }
+    assert!(recent.grammar(&spec).is_some() && recent.grammar(&regex("0x")).is_none());
+    model.constraints.check(&spec).unwrap();
+    assert!(recent.is_fine(&spec));
+    let wrong = regex("a{");
+    assert!(model.constraints.check(&wrong).is_err() && !recent.is_fine(&wrong));
+    assert!(model.constraints.compile(&wrong).is_err());
+    assert!(recent.grammar(&wrong).is_none());
+}
