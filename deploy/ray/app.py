@@ -31,7 +31,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from takeover import GENERATE, Differs, Said, choose, event, opening, parse, pin_seed
+from takeover import GENERATE, Differs, Events, Said, Surface, choose, opening, parse, pin_seed, unavailable
 
 log = logging.getLogger("ray.serve")
 
@@ -45,6 +45,10 @@ ATTEMPTS = 3
 SPILL = 4
 # What belongs to one connection, not to the message, and what is said anew.
 OF_CONNECTION = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "content-length"}
+# How requests that do not generate are told of failures.
+OPENAI = GENERATE["completions"]
+# Kinds of answers that come piece by piece.
+STREAMS = ("text/event-stream", "application/x-ndjson")
 # How a replica that has gone shows.
 BROKEN = (aiohttp.ClientError, ConnectionError)
 
@@ -135,8 +139,10 @@ class Call:
     body: bytes
     # What chooses its replica.
     key: str
+    # Where it goes, if that generates.
+    surface: Surface | None
     # Of a stream that can go on elsewhere, what the client has of it.
-    said: Said | None
+    said: Said | Events | None
     # Of any stream, whether the client has some of it.
     begun: bool = False
     # Replicas that failed it.
@@ -145,21 +151,21 @@ class Call:
     @staticmethod
     async def of(request: Request) -> "Call":
         """With its seed pinned, if it generates."""
-        path, body, key, said = request.url.path, await request.body(), "", None
-        surface = path.removeprefix("/v1").strip("/")
-        if request.method == "POST" and surface in GENERATE:
+        path, body, key = request.url.path, await request.body(), ""
+        name = path.removeprefix("/v1").strip("/")
+        surface = GENERATE.get(name) if request.method == "POST" else None
+        if surface:
             try:
                 fields = json.loads(body)
             except ValueError:
                 fields = None  # The replica says what is wrong with it.
             if isinstance(fields, dict):
-                pin_seed(fields)
+                pin_seed(name, fields)
                 body, key = json.dumps(fields).encode(), opening(fields)
-                said = Said() if surface.endswith("completions") else None
         headers = {k: v for k, v in request.headers.items() if k not in OF_CONNECTION}
         headers["accept-encoding"] = "identity"  # What is compared must be readable.
         path += f"?{request.url.query}" if request.url.query else ""
-        return Call(request.method, path, headers, body, key, said)
+        return Call(request.method, path, headers, body, key, surface, surface and surface.said())
 
 
 @serve.deployment(max_ongoing_requests=10_000)
@@ -188,7 +194,7 @@ class Router:
             async for answer in answers:
                 headers = {k: v for k, v in answer.headers.items() if k.lower() not in OF_CONNECTION}
                 headers["x-replica"] = str(answer.url.origin())
-                if answer.content_type == "text/event-stream":
+                if answer.content_type in STREAMS:
                     return StreamingResponse(self._stream(call, answer, answers), answer.status, headers)
                 if (body := await self._whole(call, answer)) is not None:
                     await answers.aclose()
@@ -257,7 +263,7 @@ class Router:
                     self._counts["taken_over"] += call.said.anything
                     call.said.repeat()
                 current = await anext(answers, None)
-            yield event(unanswered(call))
+            yield (call.surface or OPENAI).event(unanswered(call))
 
     def _broke(self, call: Call, e: Exception) -> None:
         self._counts["broken"] += 1
@@ -282,34 +288,36 @@ class Router:
 
 async def passed_on(call: Call, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """An answer's events as they come, without what the client has."""
-    if call.said is None:
+    if call.said is None or call.surface is None:
         async for piece in answer.content.iter_any():
             call.begun = True
             yield piece
         return
-    rest = b""
+    surface, rest = call.surface, b""
     async for piece in answer.content.iter_any():
-        *events, rest = (rest + piece).split(b"\n\n")
+        *events, rest = (rest + piece).split(surface.end)
         for raw in events:
-            chunk = parse(raw)
-            if chunk is None:
-                yield raw + b"\n\n"
+            event = parse(raw)
+            if event is None:
+                yield raw + surface.end
                 if raw.endswith(b"[DONE]"):
                     return
-            elif "error" in chunk and chunk["error"].get("type") == "unavailable_error":
-                raise ConnectionError(chunk["error"].get("message"))
-            elif "error" in chunk:
-                yield raw + b"\n\n"
+            elif gone := unavailable(event):
+                raise ConnectionError(gone)
+            elif event.get("error"):
+                yield raw + surface.end
                 return
-            elif new := call.said.news(chunk):
-                yield raw + b"\n\n" if new is chunk else event(new)
+            else:
+                if new := call.said.news(event):
+                    yield raw + surface.end if new is event else surface.event(new)
+                if surface.is_last(event):
+                    return
     raise ConnectionError("the stream ended in the middle")
 
 
 def unanswered(call: Call) -> dict[str, object]:
-    """OpenAI's form of an error: nobody could answer."""
-    message = f"no replica could answer, {len(call.gone)} failed: try again"
-    return {"error": {"message": message, "type": "unavailable_error", "param": None, "code": None}}
+    """Nobody could answer, in the surface's words."""
+    return (call.surface or OPENAI).failure(f"no replica could answer, {len(call.gone)} failed: try again")
 
 
 def app(args: Args) -> serve.Application:

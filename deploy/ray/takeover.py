@@ -8,15 +8,16 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
-# Paths that generate: their requests get a seed.
-GENERATE = ("chat/completions", "completions", "responses", "messages")
 # Characters of a prompt that choose its replica.
 OPENING = 1024
+# Ollama's surfaces keep their seed among the options.
+IN_OPTIONS = ("api/chat", "api/generate")
 # Fields of a delta whose pieces are put together by the client; other strings are said once.
 PIECES = ("content", "reasoning_content", "refusal", "text", "arguments")
 
@@ -25,10 +26,15 @@ class Differs(Exception):
     """A repetition says something else than the client already has: other files, versions or machines are in play."""
 
 
-def pin_seed(body: Json) -> None:
+def pin_seed(surface: str, body: Json) -> None:
     """Gives a request that has no seed a random one that every JSON reader keeps whole (below 2^53)."""
-    if body.get("seed") in (None, -1):
-        body["seed"] = random.SystemRandom().getrandbits(53)
+    fields = body
+    if surface in IN_OPTIONS:
+        # What is no object is the replica's to refuse.
+        fields = body.setdefault("options", {}) or {}
+        body["options"] = fields
+    if isinstance(fields, dict) and fields.get("seed") in (None, -1):
+        fields["seed"] = random.SystemRandom().getrandbits(53)
 
 
 def opening(body: Json) -> str:
@@ -124,10 +130,127 @@ class Said:
         return value
 
 
+class Events:
+    """What a client has of a stream of one answer whose events come in one order: `messages`, `responses` and Ollama's.
+
+    A repetition says the same events again, but for names that are made anew and what depends on the moment. So what the
+    client has is skipped, event by event, and the names in what follows are those that it knows.
+    """
+
+    def __init__(self) -> None:
+        # Of each event, what must be the same, and its names.
+        self._said: list[tuple[bytes, list[str | int]]] = []
+        self._at = 0
+        self._names: dict[str | int, str | int] = {}
+        self._repeats = False
+        self.anything = False
+
+    def repeat(self) -> None:
+        """From here on events come from a repetition, from its beginning."""
+        self._at = 0
+        self._names = {}
+        self._repeats = True
+
+    def news(self, event: Json) -> Json | None:
+        """An event under the first stream's names; None if the client has it.
+
+        Raises `Differs` if it is another one than the client has.
+        """
+        names: list[str | int] = []
+        content = json.dumps(_without_names(event, names), sort_keys=True).encode()
+        same = hashlib.sha256(content).digest()
+        at, self._at = self._at, self._at + 1
+        if at < len(self._said):
+            known, before = self._said[at]
+            if known != same or len(before) != len(names):
+                raise Differs(f"event {at} is another one now: {event!r}")
+            self._names.update(zip(names, before, strict=True))
+            return None
+        self._said.append((same, [self._names.get(name, name) for name in names]))
+        self.anything = self.anything or _says(event)
+        return _renamed(event, self._names) if self._repeats else event
+
+
+def _is_name(key: str, value: Any) -> bool:
+    """Whether a field is made anew by every replica: an id, or when an answer was made."""
+    return (key.endswith("id") and isinstance(value, str)) or (key == "created_at" and isinstance(value, int))
+
+
+def _without_names(value: Any, names: list[str | int]) -> Any:
+    """A value without its names, which are collected, and without times and what a cache saved."""
+    if isinstance(value, list):
+        return [_without_names(v, names) for v in value]
+    if not isinstance(value, dict):
+        return value
+    names += [v for k, v in value.items() if _is_name(k, v)]
+    moment = {k for k in value if k == "usage" or k.endswith(("_at", "_duration"))}
+    kept = {k: v for k, v in value.items() if not _is_name(k, v) and k not in moment}
+    return {k: _without_names(v, names) for k, v in kept.items()}
+
+
+def _renamed(value: Any, names: Mapping[str | int, str | int]) -> Any:
+    """A value with other names."""
+    if isinstance(value, list):
+        return [_renamed(v, names) for v in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: names.get(v, v) if _is_name(k, v) else _renamed(v, names) for k, v in value.items()}
+
+
+def _says(event: Json) -> bool:
+    """Whether an event has a piece of an answer."""
+    delta = event.get("delta")
+    pieces = [delta, event.get("response"), *(event.get("message") or {}).values()] if "done" in event else [delta]
+    pieces += list(delta.values()) if isinstance(delta, dict) else []
+    return any(isinstance(piece, str) and piece for piece in pieces)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """How a surface that generates streams, and what to keep of that."""
+
+    said: type[Said] | type[Events]
+    # What ends an event.
+    end: bytes = b"\n\n"
+    # Types of the last event; elsewhere it is `[DONE]`, or says `done`.
+    last: tuple[str, ...] = ()
+
+    def is_last(self, event: Json) -> bool:
+        """Whether nothing follows."""
+        return event.get("type") in self.last or event.get("done") is True
+
+    def event(self, value: Json) -> bytes:
+        """A JSON object as this surface writes it."""
+        data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        if self.end == b"\n":
+            return data + self.end
+        name = f"event: {value['type']}\n".encode() if self.last and "type" in value else b""
+        return name + b"data: " + data + self.end
+
+    def failure(self, message: str) -> Json:
+        """What is said when nobody can answer."""
+        if self.end == b"\n":
+            return {"error": message}
+        if "message_stop" in self.last:
+            return {"type": "error", "error": {"type": "overloaded_error", "message": message}}
+        return {"error": {"message": message, "type": "unavailable_error", "param": None, "code": None}}
+
+
+# Paths that generate: their requests get a seed, and their streams can go on elsewhere.
+GENERATE = {
+    "chat/completions": Surface(Said),
+    "completions": Surface(Said),
+    "messages": Surface(Events, last=("message_stop",)),
+    "responses": Surface(Events, last=("response.completed", "response.incomplete", "response.failed")),
+    "api/chat": Surface(Events, end=b"\n"),
+    "api/generate": Surface(Events, end=b"\n"),
+}
+
+
 def parse(event: bytes) -> Json | None:
-    """A server-sent event's JSON object, or None: a comment, a last word, something else."""
+    """The JSON object of a server-sent event or a line, or None: a comment, a last word, something else."""
     lines: Iterable[bytes] = event.split(b"\n")
-    data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
+    data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:")) or event
     try:
         value = json.loads(data)
     except ValueError:
@@ -135,6 +258,9 @@ def parse(event: bytes) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def event(value: Json) -> bytes:
-    """A server-sent event of a JSON object."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+def unavailable(event: Json) -> str | None:
+    """The message of an error that another replica may not have: this one is about to go."""
+    error = event.get("error")
+    if isinstance(error, dict) and error.get("type") in ("unavailable_error", "overloaded_error"):
+        return str(error.get("message"))
+    return None

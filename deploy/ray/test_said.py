@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from takeover import Differs, Json, Said, choose, opening, pin_seed
+from takeover import GENERATE, Differs, Events, Json, Said, choose, opening, parse, pin_seed, unavailable
 
 
 def chunk(index: int, delta: Json, end: str | None = None, logprobs: Any = None, name: str = "first") -> Json:
@@ -82,6 +82,122 @@ def test_cut_off_anywhere() -> int:
     return cases
 
 
+def message(name: str) -> list[Json]:
+    """A stream of `/v1/messages`: a text and a call. Another replica names its parts anew and has another cache."""
+    usage = {"input_tokens": len(name), "output_tokens": 0}
+    start = {"id": f"msg_{name}", "role": "assistant", "content": [], "usage": usage}
+    tool = {"type": "tool_use", "id": f"toolu_{name}", "name": "add", "input": {}}
+    return [
+        {"type": "message_start", "message": start},
+        {"type": "ping"},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "One"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " fish"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": tool},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+
+
+def response(name: str) -> list[Json]:
+    """A stream of `/v1/responses`, whose last event has all that was said before."""
+    item = {"id": f"msg_{name}", "type": "message", "role": "assistant"}
+    made: Json = {"id": f"resp_{name}", "created_at": 1000 + len(name), "completed_at": None, "output": []}
+    ended = {**made, "completed_at": 2000 + len(name), "output": [{**item, "content": "One fish"}]}
+    place = {"item_id": item["id"], "output_index": 0}
+    events: list[Json] = [
+        {"type": "response.created", "response": made},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_text.delta", "delta": "One", **place},
+        {"type": "response.output_text.delta", "delta": " fish", **place},
+        {"type": "response.output_text.done", "text": "One fish", **place},
+        {"type": "response.completed", "response": ended},
+    ]
+    return [{**event, "sequence_number": i} for i, event in enumerate(events)]
+
+
+def lines(name: str) -> list[Json]:
+    """A stream of `/api/chat`."""
+    words = [{"message": {"role": "assistant", "content": text}, "done": False} for text in ("One", " fish")]
+    end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop", "eval_count": 3}
+    return [{"created_at": name, **line} for line in (*words, {**end, "total_duration": len(name)})]
+
+
+def names(value: Any) -> set[Any]:
+    """All ids and the time at which an answer was made."""
+    if isinstance(value, list):
+        return set().union(*map(names, value))
+    if not isinstance(value, dict):
+        return set()
+    mine = {(k, v) for k, v in value.items() if k.endswith("id") or k == "created_at"}
+    return mine.union(*map(names, value.values()))
+
+
+def pieces(events: list[Json]) -> list[Any]:
+    """What a client reads of a stream, but for names, times and usage."""
+    volatile = ("id", "_at", "_duration", "usage")
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(plain, value))
+        if not isinstance(value, dict):
+            return value
+        return {k: plain(v) for k, v in value.items() if not k.endswith(volatile)}
+
+    return list(map(plain, events))
+
+
+def test_events_cut_off_anywhere() -> int:
+    """The same for streams of one answer, whose events come in one order."""
+    cases = 0
+    for surface, stream_of in [("messages", message), ("responses", response), ("api/chat", lines)]:
+        whole, again, third = (stream_of(name) for name in ("first", "again...", "the third"))
+        for cut in range(1, len(whole) + 1):
+            for second in range(len(again) + 1):
+                said = Events()
+                got = [said.news(event) for event in whole[:cut]]
+                for part in (again[:second], third):
+                    said.repeat()
+                    got += [said.news(event) for event in part]
+                has = [event for event in got if event]
+                assert pieces(has) == pieces(whole), (surface, cut, second)
+                if surface == "responses":
+                    # Names that the client knows stay as they are, wherever they stand.
+                    ids = {name for name in names(has) if name[0] in ("id", "created_at")}
+                    known = {name for name in names(whole[:cut]) if name[0] in ("id", "created_at")}
+                    made = {name for name in ids if str(name[1]).startswith("resp_") or name[0] == "created_at"}
+                    assert made <= known and len(made) == 2, (cut, second, ids)
+                cases += 1
+        end = GENERATE[surface]
+        assert [end.is_last(event) for event in whole] == [False] * (len(whole) - 1) + [True]
+        for event in whole:
+            written = end.event(event)
+            assert written.endswith(end.end) and parse(written.removesuffix(end.end)) == event
+            assert (b"event: " in written) == ("type" in event)
+        said = Events()
+        said.news(whole[0])
+        said.repeat()
+        try:
+            said.news(whole[1])
+        except Differs:
+            continue
+        raise AssertionError("another event is taken for the first")
+    return cases
+
+
+def test_failures_in_each_surface_s_words() -> None:
+    """What a router says is what a replica would say, and a replica that is about to go is known by its words."""
+    for surface, form in GENERATE.items():
+        failure = form.failure("gone")
+        assert parse(form.event(failure).removesuffix(form.end)) == failure
+        # Ollama's errors have no kind.
+        assert unavailable(failure) == (None if surface.startswith("api/") else "gone")
+    assert unavailable({"error": {"type": "server_error", "message": "a bug"}}) is None
+
+
 def test_a_repetition_that_differs_is_noticed() -> None:
     """Another word in place of one that the client has, and none where it has one."""
     for said_then, said_now in pairwise(["One", "Two", "TwO", "T", "One"]):
@@ -111,12 +227,17 @@ def test_who_answers() -> None:
     assert all(choose(key, {"a": 5, "b": 0}, 4) == "b" for key in before)
     bodies: list[Json] = [{}, {"seed": None}, {"seed": -1}, {"seed": 0}]
     for body in bodies:
-        pin_seed(body)
+        pin_seed("chat/completions", body)
         assert 0 <= body["seed"] < 2**53
+    in_options: list[Json] = [{}, {"options": None}, {"options": {"temperature": 1, "seed": -1}}]
+    for body in in_options:
+        pin_seed("api/chat", body)
+        assert "seed" not in body and 0 <= body["options"]["seed"] < 2**53
     assert bodies[3]["seed"] == 0 and len({body["seed"] for body in bodies}) == 4
 
 
 if __name__ == "__main__":
     test_a_repetition_that_differs_is_noticed()
     test_who_answers()
-    print(f"{test_cut_off_anywhere()} cut streams: 3 passed, 0 failed")
+    test_failures_in_each_surface_s_words()
+    print(f"{test_cut_off_anywhere() + test_events_cut_off_anywhere()} cut streams: 5 passed, 0 failed")

@@ -27,6 +27,7 @@ import ray
 from ray import serve
 
 from app import Args, app
+from takeover import GENERATE
 
 Json = dict[str, Any]
 # URLs and processes of replicas.
@@ -36,6 +37,8 @@ REQUESTS = 48
 KILL_STREAMS, KILL_PIECES = 3, 8
 SYSTEM = ["You tell long stories.", "You are a terse pirate.", "You teach chemistry.", "You answer in rhymes."]
 LIMIT_S = 300
+# What the replicas call it.
+MODEL = os.path.basename(sys.argv[2]).removesuffix(".gguf") if len(sys.argv) > 2 else ""
 
 
 class Wrong(Exception):
@@ -48,9 +51,58 @@ def check(holds: bool, what: str) -> None:
         raise Wrong(what)
 
 
-def request(i: int) -> Json:
-    """Request number i: every other one streams, every third brings no seed; some ask for two answers or for
-    log-probabilities."""
+# Where a fourth of the requests goes, in turn; all of them stream.
+OTHERS = ("messages", "responses", "api/chat", "api/generate")
+
+
+def other(i: int) -> tuple[str, Json]:
+    """Request number i to another surface than OpenAI's chat, with a seed: not all of them tell theirs."""
+    surface, system, prompt = OTHERS[i // 4 % len(OTHERS)], SYSTEM[i % len(SYSTEM)], f"Tell me about the number {i}."
+    talk = [{"role": "user", "content": prompt}]
+    seed, limit = 1000 + i, 40 + i
+    body: Json = {"stream": True, "seed": seed}
+    if surface == "messages":
+        return surface, body | {"model": MODEL, "system": system, "messages": talk, "max_tokens": limit}
+    if surface == "responses":
+        return surface, body | {"instructions": system, "input": prompt, "max_output_tokens": limit}
+    body = {"model": MODEL, "options": {"seed": seed, "num_predict": limit}}
+    if surface == "api/chat":
+        return surface, body | {"messages": [{"role": "system", "content": system}, *talk]}
+    return surface, body | {"system": system, "prompt": prompt}
+
+
+def as_chunk(surface: str, event: Json) -> Json:
+    """What an event of another surface says, in the form of a chunk of OpenAI's chat."""
+    role, text, end, tokens = "", "", "", 0
+    name: str | None = None
+    if surface.startswith("api/"):
+        text = (event.get("message") or {}).get("content") or event.get("response") or ""
+        if event["done"]:
+            role, end, tokens = "assistant", event["done_reason"], event["eval_count"]
+    elif surface == "messages":
+        delta = event.get("delta") or {}
+        text, end = delta.get("text") or "", delta.get("stop_reason") or ""
+        tokens = event["usage"]["output_tokens"] if end else 0
+        if message := event.get("message"):
+            role, name = message["role"], message["id"]
+    else:
+        text = event["delta"] if event["type"] == "response.output_text.delta" else ""
+        name = event.get("item_id")
+        if event["type"] == "response.output_item.added":
+            role, name = event["item"]["role"], event["item"]["id"]
+        if event["type"] in GENERATE[surface].last:
+            response = event["response"]
+            end, tokens, (item,) = response["status"], response["usage"]["output_tokens"], response["output"]
+            name = item["id"]
+    choice = {"index": 0, "delta": {"role": role, "content": text}, "finish_reason": end}
+    return {"id": name, "seed": None, "choices": [choice], "usage": {"completion_tokens": tokens}}
+
+
+def request(i: int) -> tuple[str, Json]:
+    """Request number i and where it goes: every other one streams, every third brings no seed; some ask for two answers
+    or for log-probabilities; a fourth goes to other surfaces."""
+    if i % 4 == 2:
+        return other(i)
     messages = [
         {"role": "system", "content": SYSTEM[i % len(SYSTEM)]},
         {"role": "user", "content": f"Tell me about the number {i}."},
@@ -62,7 +114,7 @@ def request(i: int) -> Json:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     if i % 5 == 0:
         body |= {"logprobs": True, "top_logprobs": 2}
-    return body
+    return "chat/completions", body
 
 
 class Answer:
@@ -78,7 +130,7 @@ class Answer:
 
     def add(self, body: Json, part: str) -> None:
         """Adds a body or a chunk, whose choices have their text in `part`."""
-        self.ids.add(body["id"])
+        self.ids |= {body["id"]} - {None}
         self.seed = body["seed"]
         self.tokens += (body.get("usage") or {}).get("completion_tokens", 0)
         for choice in body["choices"]:
@@ -90,27 +142,35 @@ class Answer:
             self.pieces += bool(choice[part].get("content"))
 
 
-async def ask(session: aiohttp.ClientSession, url: str, body: Json, flying: set[Answer] | None = None) -> Answer:
+async def ask(
+    session: aiohttp.ClientSession, url: str, asked: tuple[str, Json], flying: set[Answer] | None = None
+) -> Answer:
     """Asks as a client does: nothing is asked twice, and what is no whole answer is an error. While a stream comes, it is
     among those that fly."""
     answer, flying = Answer(), set() if flying is None else flying
-    async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+    surface, body = asked
+    lines = surface.startswith("api/")
+    async with session.post(f"{url}/{surface if lines else f'v1/{surface}'}", json=body) as response:
         check(response.status == 200, f"status {response.status}: {response.status != 200 and await response.text()}")
-        if not body.get("stream"):
+        if not (lines or body.get("stream")):
             answer.add(await response.json(), "message")
             return answer
-        answer.replica, last = response.headers.get("x-replica", ""), ""
+        answer.replica, ended = response.headers.get("x-replica", ""), False
         flying.add(answer)
         async for line in response.content:
-            if line.startswith(b"data: "):
-                last = line[6:].decode().strip()
-                if last != "[DONE]":
-                    chunk = json.loads(last)
-                    check("error" not in chunk, f"an error in a stream: {last}")
-                    answer.add(chunk, "delta")
+            if not (lines or line.startswith(b"data: ")):
+                continue
+            check(not ended, f"a stream goes on after its end: {line!r}")
+            data = line.removeprefix(b"data: ").decode().strip()
+            ended = data == "[DONE]"
+            if not ended:
+                event = json.loads(data)
+                check("error" not in event, f"an error in a stream: {data}")
+                ended = GENERATE[surface].is_last(event)
+                answer.add(event if surface == "chat/completions" else as_chunk(surface, event), "delta")
     flying.remove(answer)
-    check(last == "[DONE]", f"a stream ended with {last!r}")
-    check(len(answer.ids) == 1, f"a stream has the ids {answer.ids}")
+    check(ended, f"a stream of {surface} ended in the middle")
+    check(len(answer.ids) == (0 if lines else 1), f"a stream of {surface} has the ids {answer.ids}")
     return answer
 
 
@@ -151,7 +211,8 @@ async def stats(session: aiohttp.ClientSession, url: str) -> Json:
 
 async def leave(session: aiohttp.ClientSession, url: str) -> None:
     """A client that goes in the middle of a long answer ends it at the replica, too."""
-    body = {**request(4), "max_tokens": 4000, "ignore_eos": True}
+    _, talk = request(4)
+    body = {**talk, "max_tokens": 4000, "ignore_eos": True}
     async with session.post(f"{url}/v1/chat/completions", json=body) as response:
         for _ in range(5):
             await response.content.readline()
@@ -167,10 +228,13 @@ async def leave(session: aiohttp.ClientSession, url: str) -> None:
 async def compare(session: aiohttp.ClientSession, url: str, answers: list[Answer]) -> None:
     """Asks a plain server the same, one at a time, and compares."""
     for i, answer in enumerate(answers):
-        body = request(i)
-        check(body.get("seed", answer.seed) == answer.seed, f"request {i}: answered with seed {answer.seed}")
-        calm = await ask(session, url, {**body, "seed": answer.seed})
-        check(sorted(answer.choices) == list(range(body["n"])), f"request {i} has choices {sorted(answer.choices)}")
+        surface, body = request(i)
+        if surface == "chat/completions":
+            check(body.get("seed", answer.seed) == answer.seed, f"request {i}: answered with seed {answer.seed}")
+            body["seed"] = answer.seed
+        calm = await ask(session, url, (surface, body))
+        n = body.get("n", 1)
+        check(sorted(answer.choices) == list(range(n)), f"request {i} has choices {sorted(answer.choices)}")
         check(answer.tokens == calm.tokens > 0, f"request {i}: {answer.tokens} tokens counted, not {calm.tokens}")
         for j, choice in calm.choices.items():
             for what, value in choice.items():
