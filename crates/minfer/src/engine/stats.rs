@@ -79,7 +79,7 @@ impl Places {
     /// Whether a place is taken.
     pub fn contains(&self, place: usize) -> bool {
         let word = self.0.get(place / 64);
-        word.is_some_and(|w| w >> (place % 64) & 1 == 1)
+        word.is_some_and(|w| (w >> (place % 64)) & 1 == 1)
     }
 
     /// The place for one more: the one it had, if that is free, else the lowest that is.
