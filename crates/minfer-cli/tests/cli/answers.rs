@@ -25,7 +25,14 @@ fn json_is_one_object_of_the_documented_shape() {
         |v: &serde_json::Value| -> Vec<String> { v.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(
         keys(&out),
-        ["prompt_ids", "ids", "text", "finish_reason", "timings"]
+        [
+            "prompt_ids",
+            "ids",
+            "text",
+            "held",
+            "finish_reason",
+            "timings"
+        ]
     );
     let timings = &out["timings"];
     assert_eq!(
@@ -45,6 +52,7 @@ fn json_is_one_object_of_the_documented_shape() {
     let ids = [262, 263, 264, 265, 266, 267, 268, 46, IM_END];
     assert_eq!(out["ids"], json!(ids));
     assert_eq!(out["text"], "The quick brown fox jumps.");
+    assert_eq!(out["held"], "");
     assert_eq!(out["finish_reason"], "stop");
     assert_eq!(
         (&timings["prompt_n"], &timings["predicted_n"]),
