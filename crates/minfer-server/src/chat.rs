@@ -65,6 +65,28 @@ impl Turn {
             None => Ok(Turn::Opened),
         }
     }
+
+    /// The beginning of the answer that is given, if it says anything.
+    pub fn beginning(self, messages: &[Message]) -> Option<String> {
+        let last = messages.last().filter(|_| self == Turn::Begun);
+        let said = last.map(Message::text);
+        said.filter(|text| !text.trim().is_empty())
+    }
+}
+
+/// The field of what holds an answer from its first character on: the client's constraint, or tools of which a grammar is made.
+pub fn held_by(constraint: Option<&'static str>, tools: Option<&Offer>) -> Option<&'static str> {
+    constraint.or(tools.filter(|offer| offer.binds()).map(|_| "tools"))
+}
+
+/// Such a thing, which stands in `field`, can't be beside a beginning; `way_out` says what can.
+pub fn held(field: &str, way_out: &str) -> ApiError {
+    let what = match field {
+        "tools" => "hold a whole answer to a call that is required, strict or alone",
+        _ => "holds a whole answer",
+    };
+    let why = format!("{what}, but this one's beginning is given: {way_out}");
+    ApiError::field(field, why)
 }
 
 /// Tells a template how much to reason: by OpenAI's name, and where that is not at all, by the switch that most templates have.

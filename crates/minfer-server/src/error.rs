@@ -139,6 +139,7 @@ impl From<minfer::Error> for ApiError {
                 | EngineError::TokenOutOfRange { .. }
                 | EngineError::OptionOutOfRange { .. }
                 | EngineError::NoDraft
+                | EngineError::BudgetWithoutReasoning
                 | EngineError::NothingToShift { .. }
                 | EngineError::Pooling { .. },
             )

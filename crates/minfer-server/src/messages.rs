@@ -4,7 +4,7 @@ use minfer::chat::{Content, FunctionCall, Message, ToolCall};
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
-use crate::chat::Turn;
+use crate::chat::{Turn, held};
 use crate::fields::{Fields, mismatch};
 
 /// The most messages of a conversation.
@@ -51,12 +51,12 @@ pub fn template_kwargs(f: &mut Fields) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// How the conversation's rendering ends: `continue_final_message` and `add_generation_prompt`, as vLLM has them. An assistant's last message is continued
-/// unless they say otherwise, as llama-server does.
+/// How the conversation's rendering ends: `continue_final_message` and `add_generation_prompt`, as vLLM has them. Without either an assistant's last message is
+/// continued, as llama-server does, unless something holds the answer from its first character on (`held_by`, a field): it is answered anew then, as OpenAI does.
 ///
 /// # Errors
-/// Both; a last message that can't be continued.
-pub fn turn(f: &mut Fields, messages: &[Message]) -> Result<Turn, ApiError> {
+/// Both; a last message that can't be continued, or not beside what holds the answer.
+pub fn turn(f: &mut Fields, messages: &[Message], held_by: Option<&str>) -> Result<Turn, ApiError> {
     const NAME: &str = "continue_final_message";
     let begun: Option<bool> = f.take(NAME)?;
     let open: Option<bool> = f.take("add_generation_prompt")?;
@@ -68,13 +68,20 @@ pub fn turn(f: &mut Fields, messages: &[Message]) -> Result<Turn, ApiError> {
         Some(false) => Turn::Closed,
         _ => Turn::Opened,
     };
-    if begun == Some(false) || open == Some(true) {
+    let asked = begun == Some(true);
+    if begun == Some(false) || open.is_some() && !asked {
         return Ok(otherwise);
     }
     let last = messages.len().saturating_sub(1);
-    match Turn::of(messages, &format!("messages[{last}].tool_calls"))? {
-        Turn::Begun => Ok(Turn::Begun),
-        _ if begun == Some(true) => {
+    let turn = Turn::of(messages, &format!("messages[{last}].tool_calls"))?;
+    let beginning = turn.beginning(messages);
+    match (turn, held_by.filter(|_| beginning.is_some())) {
+        (Turn::Begun, None) => Ok(Turn::Begun),
+        (Turn::Begun, Some(field)) if asked => {
+            let way_out = "leave continue_final_message out, or end with a message of the user's";
+            Err(held(field, way_out))
+        }
+        _ if asked => {
             let why = "needs a last message of the assistant's";
             Err(ApiError::field(NAME, why))
         }

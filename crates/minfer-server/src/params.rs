@@ -128,6 +128,12 @@ impl Params {
         })
     }
 
+    /// The field of the constraint, if there is one.
+    pub fn constrained_by(&self) -> Option<&'static str> {
+        let constraint = self.generate.constraint.as_ref();
+        constraint.map(|_| self.constraint_field.unwrap_or("grammar"))
+    }
+
     /// An error of the constraint names the field that it came from.
     pub fn blame(&self, e: minfer::Error) -> ApiError {
         match (&e, self.constraint_field) {
@@ -373,8 +379,11 @@ pub fn check_stops(name: &str, stops: Vec<String>) -> Result<Vec<String>, ApiErr
     }
 }
 
-/// `response_format`, `json_schema` or `grammar`: one of them.
-fn take_constraint(f: &mut Fields) -> Result<Option<(&'static str, ConstraintSpec)>, ApiError> {
+/// `response_format`, `json_schema` or `grammar`: one of them, and which.
+///
+/// # Errors
+/// Two of them; a schema that is none.
+pub fn take_constraint(f: &mut Fields) -> Result<Option<(&'static str, ConstraintSpec)>, ApiError> {
     let mut found: Option<(&'static str, ConstraintSpec)> = None;
     let mut put = |name: &'static str, spec: Option<ConstraintSpec>| {
         let Some(spec) = spec else { return Ok(()) };

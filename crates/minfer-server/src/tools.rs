@@ -1,6 +1,6 @@
 //! Tools as clients offer them, and which of them a model is to call.
 
-use minfer::chat::tools::{Tool, ToolChoice};
+use minfer::chat::tools::{Tool, ToolChoice, ToolRules};
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
@@ -105,6 +105,18 @@ impl Offer {
         }
         offer.shown = Value::Array(shown);
         Ok(Some(offer).filter(|o| !o.tools.is_empty()))
+    }
+
+    /// Whether a grammar holds an answer to them: a call that is required, strict or to stay alone.
+    pub fn binds(&self) -> bool {
+        let rules = ToolRules {
+            tools: &self.tools,
+            choice: self.choice.rule(),
+            parallel: self.parallel,
+            reasoning: None,
+            answer: None,
+        };
+        rules.bind()
     }
 
     /// Only these tools are to be called.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use minfer::chat::ReasoningTags;
 use minfer::engine::{
-    Engine, EngineOptions, Event, EventStream, FinishReason, Generate, Model, Reading, Request,
-    Speculation, Stats, Task,
+    Engine, EngineOptions, Event, EventStream, FinishReason, Generate, Model, Reader, Reading,
+    Request, Speculation, Stats, Task,
 };
 use minfer::sampling::{ConstraintSpec, SamplerParams};
 use proptest::prelude::*;
@@ -89,6 +89,41 @@ impl Plan {
         (self.seed % 4 == 2).then_some(self.prompt % 7)
     }
 
+    /// What ends the answer: characters that the tiny models say now and then.
+    fn stops(&self) -> Vec<String> {
+        let stops = ["e", "a", "\u{fffd}\u{fffd}"].map(str::to_owned);
+        if self.prompt % 2 == 0 {
+            stops.into()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Where there is a budget the answer begins within reasoning, which ends by force.
+    fn reading(&self) -> Reading {
+        let tags = ReasoningTags::of_template("<think>");
+        Reading {
+            reasoning: tags.map(|tags| (tags, self.budget().is_some())),
+            ..Reading::default()
+        }
+    }
+
+    fn constraint(&self) -> Option<ConstraintSpec> {
+        (self.seed % 4 == 1).then(|| ConstraintSpec::Regex("[a-m ]*".into()))
+    }
+
+    /// Whether an answer ends where a reader of its own finds a stop string; one that is constrained may end sooner.
+    fn ends_well(&self, told: &Told) -> bool {
+        let mut reader = Reader::new(&self.reading(), self.stops());
+        reader.push(&told.text);
+        reader.finish();
+        match (reader.stop(), told.reason) {
+            (Some(_), reason) => reason == Some(FinishReason::Stop),
+            (None, Some(FinishReason::Stop)) => self.constraint().is_some(),
+            (None, _) => true,
+        }
+    }
+
     fn task(&self, choice: u32, speculation: Speculation) -> Generate {
         Generate {
             sampling: SamplerParams {
@@ -100,12 +135,9 @@ impl Plan {
             ignore_eos: true,
             choice,
             // Some are bound to say letters, with guesses or without.
-            constraint: (self.seed % 4 == 1).then(|| ConstraintSpec::Regex("[a-m ]*".into())),
-            // Others are within reasoning, which ends by force.
-            reading: Some(Reading {
-                reasoning: ReasoningTags::of_template("<think>").map(|tags| (tags, true)),
-                ..Reading::default()
-            }),
+            constraint: self.constraint(),
+            stop: self.stops(),
+            reading: Some(self.reading()),
             reasoning_budget: self.budget(),
             logprobs: Some(3),
             context_shift: self.shift,
@@ -263,6 +295,7 @@ fn check(model: &Arc<Model>, plans: &[Plan], options: &EngineOptions) -> Stats {
         match r.told.reason {
             Some(_) => {
                 assert_eq!(r.told, want, "{plan:?}");
+                assert!(plan.ends_well(&want), "{plan:?} {want:?}");
                 let spent = plan.budget().is_some_and(|n| want.ids.len() > n + 16);
                 assert!(!spent || want.text.contains("</think>"), "{plan:?}");
             }
@@ -464,4 +497,35 @@ fn several_answers_share_their_prompt() {
     );
     // The first computes the prompt; the others its last token, on pages of the first.
     assert_eq!(engine.stats().prompt_tokens, 100 + 3);
+}
+
+#[test]
+fn a_budget_that_nothing_can_hold_is_refused() {
+    let options = EngineOptions {
+        n_ctx: N_CTX,
+        ..EngineOptions::default()
+    };
+    let engine = tiny::engine(&tiny::model("llama"), &options);
+    let submit = |reading: Option<Reading>| {
+        let task = Generate {
+            n_predict: Some(1),
+            reading,
+            reasoning_budget: Some(4),
+            ..Generate::default()
+        };
+        let request = Request::new(vec![1, 2], Task::Generate(task));
+        let checked = engine.check(&request);
+        assert_eq!(checked.is_ok(), engine.submit(request).is_ok());
+        checked.map_err(|e| e.to_string())
+    };
+    let tags = ReasoningTags::of_template("<think>");
+    let reading = |reasoning| Reading {
+        reasoning,
+        ..Reading::default()
+    };
+    for none in [None, Some(reading(None))] {
+        let e = submit(none).expect_err("no reasoning is told");
+        assert!(e.starts_with("reasoning_budget"), "{e}");
+    }
+    assert_eq!(submit(Some(reading(tags.map(|t| (t, false))))), Ok(()));
 }

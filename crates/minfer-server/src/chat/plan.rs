@@ -1,13 +1,13 @@
 //! From a conversation to a prompt, a constraint and how the answer is to be read.
 
-use minfer::chat::tools::{ToolFormat, ToolRules, json_after_reasoning};
+use minfer::chat::tools::{ToolError, ToolFormat, ToolRules, json_after_reasoning};
 use minfer::chat::{Message, ReasoningTags, RenderRequest, Rendered};
-use minfer::engine::{Model, Reading, Request, Task};
+use minfer::engine::{Generate, Model, Part, Reader, Reading, Request, Task};
 use minfer::sampling::ConstraintSpec;
 use minfer::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::{Chat, Turn};
+use super::{Chat, Turn, held, held_by};
 use crate::ApiError;
 use crate::models::Loaded;
 use crate::params::Params;
@@ -59,16 +59,44 @@ fn reasoning(
     }
 }
 
+/// Whether a beginning of the answer has said content, behind reasoning that it may hold.
+///
+/// # Errors
+/// It ends within a call, whose rest could not be told from content.
+fn speaks(
+    begun: &str,
+    tags: Option<ReasoningTags>,
+    format: ToolFormat,
+    tools: Option<&Offer>,
+) -> Result<bool, ApiError> {
+    let reading = Reading {
+        reasoning: tags.map(|tags| (tags, false)),
+        tools: tools.map(|t| (format, t.tools.clone().into())),
+        ..Reading::default()
+    };
+    let mut reader = Reader::new(&reading, Vec::new());
+    let mut parts = reader.push(begun);
+    if reader.calls() {
+        let why = "the last one ends within a call, which can't be continued: end it before the call, or leave the tools out";
+        return Err(ApiError::field("messages", why));
+    }
+    parts.extend(reader.finish());
+    Ok(parts.iter().any(|part| matches!(part, Part::Said(_))))
+}
+
 /// Renders a conversation, and finds out how its answer is limited and read. May block.
 ///
 /// # Errors
 /// A template that refuses the messages; tools or a schema that the answer can't be held to, by the field.
 pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
     let model = loaded.engine.model();
+    let begun = chat.turn.beginning(&chat.messages);
+    let holds = held_by(chat.params.constrained_by(), chat.tools.as_ref());
+    if let (Some(_), Some(field)) = (&begun, holds) {
+        return Err(held(field, "end with a message of the user's"));
+    }
+    let begun = begun.as_deref();
     let rendered = render(model, &chat)?;
-    let begun = chat.messages.last().filter(|_| chat.turn == Turn::Begun);
-    let begun = begun.map(Message::text);
-    let begun = begun.as_deref().filter(|text| !text.trim().is_empty());
     let tools = chat.tools;
     let prompt = model.encode_rendered(&rendered);
     let template = model.chat_template()?;
@@ -84,14 +112,16 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
         shown: shown(model.tokenizer(), known, tools.as_ref().map(|_| format)),
     };
     let own = params.generate.constraint.take();
-    if own.is_some() && begun.is_some() {
-        let why = "holds a whole answer, but this one's beginning is given: end with a message of the user's, or say \"continue_final_message\": false";
-        let field = params.constraint_field.unwrap_or("grammar");
-        return Err(ApiError::field(field, why));
-    }
-    // Before grammars are compiled, which takes its time.
-    let plain = Task::Generate(params.generate.clone());
-    let request = Request::new(prompt.clone(), plain);
+    let speaks = match begun {
+        Some(begun) => speaks(begun, tags, format, tools.as_ref())?,
+        None => false,
+    };
+    // Before grammars are compiled, which takes its time; how the answer is read is not known yet.
+    let plain = Generate {
+        reasoning_budget: None,
+        ..params.generate.clone()
+    };
+    let request = Request::new(prompt.clone(), Task::Generate(plain));
     loaded.engine.check(&request)?;
     let beside_json = own.as_ref().is_some_and(|spec| schema_of(spec).is_some())
         && tools.as_ref().is_some_and(|t| t.choice == Choice::Auto);
@@ -113,7 +143,11 @@ pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
         whole: tools.as_ref().is_some_and(|t| t.whole),
         tools: tools.map(|t| (grammar.format, t.tools.into())),
         beside_json,
+        begun: speaks,
     };
+    // Where no reasoning comes, any budget is kept.
+    let budget = params.generate.reasoning_budget;
+    params.generate.reasoning_budget = budget.filter(|_| reading.reasoning.is_some());
     params.generate.reading = Some(reading).filter(|r| !r.is_plain());
     params.generate.shown = grammar.shown;
     Ok(Plan { prompt, params })
@@ -216,7 +250,13 @@ impl Grammar<'_> {
             answer: answer.as_ref(),
         };
         let lark = self.format.grammar(&rules, &|t| self.control(t));
-        let lark = lark.map_err(|e| ApiError::field("tools", e))?;
+        let lark = lark.map_err(|e| {
+            let field = match e {
+                ToolError::Answer(_) => params.constraint_field.unwrap_or("grammar"),
+                _ => "tools",
+            };
+            ApiError::field(field, e)
+        })?;
         Ok(lark.map(|lark| self.marked(lark)))
     }
 

@@ -8,8 +8,9 @@ use minfer::tokenizer::EncodeOptions;
 use serde_json::{Value, json};
 
 use crate::app::Shared;
-use crate::chat::{blocking, reason_as};
+use crate::chat::{blocking, held_by, reason_as};
 use crate::fields::Fields;
+use crate::params::take_constraint;
 use crate::{ApiError, messages, tools};
 
 /// Token ids of a text, with what they stand for if that is asked for.
@@ -74,13 +75,14 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
     let messages = messages::parse(&mut f)?;
-    let turn = messages::turn(&mut f, &messages)?;
     let mut extra = messages::template_kwargs(&mut f)?;
     if let Some(effort) = f.text("reasoning_effort")? {
         reason_as(&effort, &mut extra);
     }
     let offer = tools::take(&mut f)?;
     let offer = tools::choose(&mut f, offer, &tools::CHAT)?;
+    let constraint = take_constraint(&mut f)?.map(|(field, _)| field);
+    let turn = messages::turn(&mut f, &messages, held_by(constraint, offer.as_ref()))?;
     let request = RenderRequest {
         extra,
         tools: offer.map(|o| o.shown),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{Usage, fingerprint, logprobs, others, timings};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Piece, Token, blocking, reason_as};
+use crate::chat::{Chat, Conversation, Piece, Token, blocking, held_by, reason_as};
 use crate::fields::Fields;
 use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
@@ -45,7 +45,6 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
 /// The body's fields. May block.
 fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     let messages = messages::parse(f)?;
-    let turn = messages::turn(f, &messages)?;
     let mut params = Params::take(f, model)?;
     let top: Option<usize> = f.take("top_logprobs")?;
     params.generate.logprobs = match (f.flag("logprobs")?, top) {
@@ -68,6 +67,11 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     f.refuse("function_call", &[json!("none"), json!("auto")], OLDER)?;
     let offer = tools::take(f)?;
     let offer = tools::choose(f, offer, &tools::CHAT)?;
+    let turn = messages::turn(
+        f,
+        &messages,
+        held_by(params.constrained_by(), offer.as_ref()),
+    )?;
     others::refuse(f)?;
     let split_reasoning = take_reasoning_format(f)?;
     params.generate.reasoning_budget = take_budget(f, split_reasoning, &params)?;

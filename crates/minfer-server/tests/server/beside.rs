@@ -102,3 +102,30 @@ fn an_answer_is_calls_or_json_of_the_schema() {
         assert!(ended > 0, "{template}");
     }
 }
+
+/// The schema stands in the answer's field, and there it can be mended.
+#[test]
+fn a_schema_that_allows_a_call_s_keys_is_refused_by_its_own_field() {
+    let (server, ask) = says(&[b"{}"], PLAIN);
+    let mut strict = tools();
+    strict[0]["function"]["strict"] = json!(true);
+    let format = json!({"type": "json_object"});
+    let ask = with(ask, &[("tools", strict), ("response_format", format)]);
+    let reply = server.post("/v1/chat/completions", &ask);
+    let error = &reply.json()["error"];
+    assert_eq!(
+        (reply.status, &error["param"]),
+        (400, &json!("response_format")),
+        "{error}"
+    );
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("give a schema") && message.contains("require a call"),
+        "{message}"
+    );
+    let required = with(
+        ask,
+        &[("tool_choice", json!("required")), ("max_tokens", json!(1))],
+    );
+    assert_eq!(server.post("/v1/chat/completions", &required).status, 200);
+}

@@ -101,6 +101,11 @@ impl ReasoningSplitter {
         matches!(self.state, State::Inside(_))
     }
 
+    /// Whether the text so far ends within reasoning, in a beginning of the closing tag.
+    pub fn is_closing(&self) -> bool {
+        self.is_inside() && !self.held.trim_start().is_empty()
+    }
+
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) -> Vec<Said> {
         for c in piece.chars() {

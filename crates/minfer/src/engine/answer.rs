@@ -89,6 +89,10 @@ impl Watch {
     fn reasons(&self) -> bool {
         matches!(self, Watch::Content(reader) if reader.reasons())
     }
+
+    fn closes(&self) -> bool {
+        matches!(self, Watch::Content(reader) if reader.closes())
+    }
 }
 
 /// The closing tag of an answer's reasoning as tokens.
@@ -214,9 +218,12 @@ impl Answer {
 
     /// The token that the reasoning's budget forces, or else the sampler's choice.
     fn pick(&mut self, logits: &mut [f32], position: usize) -> Result<u32, SamplingError> {
-        let (reasons, whole) = (self.watch.reasons(), self.decoder.is_whole());
+        let (reasons, closes) = (self.watch.reasons(), self.watch.closes());
+        let whole = self.decoder.is_whole();
         let budget = self.budget.as_mut();
-        if let Some(id) = budget.and_then(|b| b.next(reasons, whole)) {
+        if let Some(id) = budget.and_then(|b| b.next(reasons, closes, whole)) {
+            // What the sampler does not see is to be sound, too.
+            self.sampler.check(logits)?;
             return Ok(id);
         }
         let constraint = self.constraint.as_mut();
@@ -296,5 +303,45 @@ fn said(
         event: Some(event),
         id: Some(id),
         end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Model, Reading};
+    use super::*;
+    use crate::chat::ReasoningTags;
+
+    /// What a broken model says is an error, even where the sampler is passed by.
+    #[test]
+    fn a_forced_token_hides_no_broken_logits() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/tiny_models/llama.gguf"
+        );
+        let model = Model::open(std::path::Path::new(file)).unwrap();
+        let tokenizer = model.tokenizer();
+        let reading = Reading {
+            reasoning: ReasoningTags::of_template("<think>").map(|tags| (tags, true)),
+            ..Reading::default()
+        };
+        let params = Generate {
+            reading: Some(reading),
+            reasoning_budget: Some(0),
+            ..Generate::default()
+        };
+        let forced = close(&params, tokenizer).first().copied();
+        for broken in [None, Some(f32::NAN), Some(f32::INFINITY)] {
+            let mut answer = Answer::new(params.clone(), None, &[], tokenizer).unwrap();
+            let mut logits = vec![0.0; tokenizer.n_vocab()];
+            logits[3] = broken.unwrap_or_default();
+            match answer.choose(&mut logits, 0, tokenizer, None) {
+                Ok(said) => assert!(broken.is_none() && said.id == forced && forced.is_some()),
+                Err(Error::Sampling(SamplingError::NonFinite { token, .. })) => {
+                    assert!(broken.is_some() && token == 3);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
     }
 }

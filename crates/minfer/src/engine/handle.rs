@@ -304,6 +304,10 @@ impl Engine {
         if g.speculation == Speculation::Draft && self.options.draft.is_none() {
             return Err(EngineError::NoDraft);
         }
+        let reasoning = g.reading.as_ref().and_then(|r| r.reasoning);
+        if g.reasoning_budget.is_some() && reasoning.is_none() {
+            return Err(EngineError::BudgetWithoutReasoning);
+        }
         match session && g.prompt_logprobs.is_some() {
             true => Err(EngineError::SessionTask),
             false => Ok(()),

@@ -146,6 +146,11 @@ pub enum EngineError {
     /// A request wants drafts, and there is no draft model.
     #[error("the engine has no draft model")]
     NoDraft,
+    /// A budget of reasoning, and nothing tells what is reasoning.
+    #[error(
+        "reasoning_budget can't be held: the answer's reading does not tell reasoning; leave the budget out"
+    )]
+    BudgetWithoutReasoning,
     /// A shift would have nothing to drop.
     #[error(
         "a context of {n_ctx} tokens can't be shifted when {n_keep} of them are kept: lower n_keep"

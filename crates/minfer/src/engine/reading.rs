@@ -17,6 +17,8 @@ pub struct Reading {
     pub whole: bool,
     /// A grammar holds the answer to calls, or else to JSON of a schema.
     pub beside_json: bool,
+    /// The answer's content has begun in the prompt: a call without a marker, which can only be a whole answer, does not come.
+    pub begun: bool,
 }
 
 impl Reading {
@@ -51,6 +53,9 @@ impl Reader {
             if reading.beside_json {
                 parser = parser.beside_json();
             }
+            if reading.begun {
+                parser = parser.begun();
+            }
             match reading.whole {
                 true => parser.whole(),
                 false => parser,
@@ -69,6 +74,17 @@ impl Reader {
         self.splitter
             .as_ref()
             .is_some_and(ReasoningSplitter::is_inside)
+    }
+
+    /// Whether the text ends in what may become the reasoning's closing tag.
+    pub fn closes(&self) -> bool {
+        let splitter = self.splitter.as_ref();
+        splitter.is_some_and(ReasoningSplitter::is_closing)
+    }
+
+    /// Whether the text ends within a call.
+    pub fn calls(&self) -> bool {
+        self.parser.as_ref().is_some_and(ToolParser::is_inside)
     }
 
     /// The stop string that ended the answer: what comes after it is not told.
@@ -159,6 +175,8 @@ pub(super) struct Budget {
     left: usize,
     /// Tokens that completed a character.
     over: usize,
+    /// Tokens that went on with what may become the closing tag.
+    closing: usize,
     close: Vec<u32>,
     /// Tokens of the closing tag that are out.
     done: usize,
@@ -166,6 +184,8 @@ pub(super) struct Budget {
 
 /// Most bytes that a character still wants; as many tokens may bring them.
 const REST: usize = 3;
+/// Most tokens that may bring a closing tag; the longest has 13 bytes.
+const TAG: usize = 16;
 
 impl Budget {
     /// Of so many tokens, and the closing tag's.
@@ -173,19 +193,26 @@ impl Budget {
         Budget {
             left: tokens,
             over: 0,
+            closing: 0,
             close,
             done: 0,
         }
     }
 
-    /// The token that must come next, if one must. `reasons`: the text so far ends within reasoning; `whole`: not within a character.
-    pub fn next(&mut self, reasons: bool, whole: bool) -> Option<u32> {
+    /// The token that must come next, if one must. `reasons`: the text so far ends within reasoning; `closes`: in what may become its closing tag;
+    /// `whole`: not within a character.
+    pub fn next(&mut self, reasons: bool, closes: bool, whole: bool) -> Option<u32> {
         if self.done == 0 {
             if !reasons {
                 return None;
             }
             if let Some(left) = self.left.checked_sub(1) {
                 self.left = left;
+                return None;
+            }
+            // The model may be closing it itself.
+            if closes && self.closing < TAG {
+                self.closing += 1;
                 return None;
             }
             if !whole && self.over < REST {
@@ -262,14 +289,42 @@ mod tests {
     #[test]
     fn a_budget_is_spent_on_reasoning_and_waits_for_a_character() {
         let mut budget = Budget::new(2, vec![7, 8]);
-        let mut next = |reasons, whole| budget.next(reasons, whole);
+        let mut next = |reasons, whole| budget.next(reasons, false, whole);
         assert_eq!((next(false, true), next(false, true)), (None, None));
         assert_eq!((next(true, true), next(true, false)), (None, None));
         assert_eq!((next(true, false), next(true, true)), (None, Some(7)));
         // The rest of the tag comes, whatever it reads like; then nothing more is forced.
         assert_eq!((next(true, true), next(true, true)), (Some(8), None));
         let mut never_whole = Budget::new(0, vec![7]);
-        let forced: Vec<_> = (0..4).map(|_| never_whole.next(true, false)).collect();
+        let forced: Vec<_> = (0..4)
+            .map(|_| never_whole.next(true, false, false))
+            .collect();
         assert_eq!(forced, [None, None, None, Some(7)]);
+    }
+
+    #[test]
+    fn a_budget_lets_the_model_close_its_reasoning_itself() {
+        // The closing tag in three tokens, and one that begins like it and goes on otherwise.
+        for (pieces, forced) in [
+            (["hm", "</", "think", ">", "a"], [false; 5]),
+            (
+                ["hm", "</", "b", "c", "d"],
+                [false, false, false, true, true],
+            ),
+        ] {
+            let tags = ReasoningTags::of_template("<think>").map(|t| (t, true));
+            let reading = Reading {
+                reasoning: tags,
+                ..Reading::default()
+            };
+            let mut reader = Reader::new(&reading, Vec::new());
+            let mut budget = Budget::new(2, vec![7, 8]);
+            let told = pieces.map(|piece| {
+                let id = budget.next(reader.reasons(), reader.closes(), true);
+                reader.push(piece);
+                id.is_some()
+            });
+            assert_eq!(told, forced, "{pieces:?}");
+        }
     }
 }

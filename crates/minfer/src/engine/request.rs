@@ -73,7 +73,8 @@ pub struct Generate {
     /// How the answer is read: stop strings are then looked for in its content alone, and the answer's text goes on to the end of the token that
     /// completes one; a [`super::Reader`] of the same reading and strings ends where they say. `None`: all of the text is content.
     pub reading: Option<Reading>,
-    /// After so many tokens of reasoning its closing tag comes. Needs a reading that tells reasoning.
+    /// After so many tokens of reasoning its closing tag comes. Needs a reading that tells reasoning; without one the request is refused
+    /// ([`super::EngineError::BudgetWithoutReasoning`]).
     pub reasoning_budget: Option<usize>,
     /// End-of-generation tokens are tokens like any other.
     pub ignore_eos: bool,

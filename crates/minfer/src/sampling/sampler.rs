@@ -201,22 +201,33 @@ impl Sampler {
         Ok(&self.candidates)
     }
 
-    /// Checks the logits; bias and the constraint.
-    fn adjust(
-        &self,
-        logits: &mut [f32],
-        constraint: Option<&mut dyn Constraint>,
-    ) -> Result<(), SamplingError> {
+    /// Whether logits can be sampled from.
+    ///
+    /// # Errors
+    /// Not one a token of the vocabulary; one that is no number.
+    pub(crate) fn check(&self, logits: &[f32]) -> Result<(), SamplingError> {
         if logits.len() != self.n_vocab {
             return Err(SamplingError::Length {
                 got: logits.len(),
                 expected: self.n_vocab,
             });
         }
-        if let Some(token) = scan::first_non_finite(logits) {
-            let value = logits[token];
-            return Err(SamplingError::NonFinite { token, value });
+        match scan::first_non_finite(logits) {
+            Some(token) => Err(SamplingError::NonFinite {
+                token,
+                value: logits[token],
+            }),
+            None => Ok(()),
         }
+    }
+
+    /// Checks the logits; bias and the constraint.
+    fn adjust(
+        &self,
+        logits: &mut [f32],
+        constraint: Option<&mut dyn Constraint>,
+    ) -> Result<(), SamplingError> {
+        self.check(logits)?;
         for (token, bias) in &self.params.logit_bias {
             let logit = &mut logits[*token as usize];
             *logit = (*logit + bias).min(f32::MAX);

@@ -40,6 +40,14 @@ pub struct ToolRules<'a> {
     pub answer: Option<&'a Value>,
 }
 
+impl ToolRules<'_> {
+    /// Whether they need a grammar: without one an answer is any text.
+    pub fn bind(&self) -> bool {
+        let strict = self.tools.iter().any(|t| t.strict);
+        strict || !self.parallel || self.answer.is_some() || self.choice != ToolChoice::Auto
+    }
+}
+
 /// A grammar's text in the making.
 pub(super) struct Lark<'a> {
     /// The id of the control token with a text.
@@ -200,8 +208,7 @@ impl ToolFormat {
         control: &dyn Fn(&str) -> Option<u32>,
     ) -> Result<Option<String>, ToolError> {
         let auto = rules.choice == ToolChoice::Auto;
-        let free = rules.parallel && rules.answer.is_none();
-        if auto && free && !rules.tools.iter().any(|t| t.strict) {
+        if !rules.bind() {
             return Ok(None);
         }
         // An answer in JSON beside calls that are JSON without a marker.

@@ -81,7 +81,7 @@ pub enum ToolError {
     /// A schema for answers that call nothing, which allows what reads as a call, beside tools whose calls must be held.
     #[error(
         "a schema for the answer that allows the keys \"name\" and \"{0}\" can't be used together with strict tools here: this model's calls are JSON without a \
-         marker, and one that does not follow its tool's schema could not be told from the answer; set \"additionalProperties\": false, or leave strict out"
+         marker, and one that does not follow its tool's schema could not be told from the answer; give a schema with \"additionalProperties\": false, require a call, or leave strict out"
     )]
     Answer(&'static str),
     /// A schema whose values are too many to be written one by one.

@@ -175,7 +175,7 @@ fn squeezed(text: &str) -> String {
 ///
 /// What looks like a call and is none (other JSON, an unknown tool, an answer that ends too early) is content, exactly as it came. Once a part of a
 /// call was told it can't be taken back: what is wrong then and all that follows is content, an answer that ends leaves the call cut, and in
-/// both cases no [`ToolDelta::End`] comes. [`ToolParser::whole`] avoids that for answers that are not streamed.
+/// both cases no [`ToolDelta::End`] comes. [`ToolParser::whole`] avoids that where calls are told whole even in a stream, as Ollama's lines have them.
 pub struct ToolParser {
     format: ToolFormat,
     whole: bool,
@@ -223,6 +223,36 @@ impl ToolParser {
     pub fn beside_json(mut self) -> ToolParser {
         self.state = State::Either;
         self
+    }
+
+    /// The same after the answer's beginning, which is content: what only the first characters of an answer can open, a call without a marker, does not come.
+    pub fn begun(mut self) -> ToolParser {
+        self.state = PLAIN;
+        self
+    }
+
+    /// Whether the text so far ends within a call: after a marker, or after a tool's name or a part of it. JSON that does not name a tool may be any.
+    pub fn is_inside(&self) -> bool {
+        let marked = |mark: usize| {
+            let before = self.raw.get(..mark).unwrap_or_default().trim_start();
+            let mut openers = self.format.openers().iter();
+            openers.any(|o| before.starts_with(o.text))
+        };
+        match &self.state {
+            State::Either | State::Json | State::Text { .. } => false,
+            State::Inside { mark, calls, close } => {
+                marked(*mark) || *calls && close.starts_with('<')
+            }
+            State::Call { mark, close, .. } => {
+                let head = squeezed(self.raw.get(*mark..).unwrap_or_default());
+                let name = head.trim_start_matches('[').strip_prefix("{\"name\":\"");
+                let named = name.is_some_and(|name| match name.split_once('"') {
+                    Some((name, _)) => self.sink.knows(name),
+                    None => !name.is_empty() && self.sink.names(name),
+                });
+                self.told || named || marked(*mark) || close.starts_with('<')
+            }
+        }
     }
 
     /// Takes the next piece.
