@@ -171,6 +171,10 @@ class Events:
         return _renamed(event, self._names) if self._repeats else event
 
 
+# What a call gives to a tool: its keys are the tool's, whatever they look like.
+_TOOLS_OWN = "arguments"
+
+
 def _is_name(key: str, value: Any) -> bool:
     """Whether a field is made anew by every replica: an id, or when an answer was made."""
     return (key.endswith("id") and isinstance(value, str)) or (key == "created_at" and isinstance(value, int))
@@ -185,7 +189,7 @@ def _without_names(value: Any, names: list[str | int]) -> Any:
     names += [v for k, v in value.items() if _is_name(k, v)]
     moment = {k for k in value if k == "usage" or k.endswith(("_at", "_duration"))}
     kept = {k: v for k, v in value.items() if not _is_name(k, v) and k not in moment}
-    return {k: _without_names(v, names) for k, v in kept.items()}
+    return {k: v if k == _TOOLS_OWN else _without_names(v, names) for k, v in kept.items()}
 
 
 def _renamed(value: Any, names: Mapping[str | int, str | int]) -> Any:
@@ -194,7 +198,13 @@ def _renamed(value: Any, names: Mapping[str | int, str | int]) -> Any:
         return [_renamed(v, names) for v in value]
     if not isinstance(value, dict):
         return value
-    return {k: names.get(v, v) if _is_name(k, v) else _renamed(v, names) for k, v in value.items()}
+
+    def renamed(key: str, value: Any) -> Any:
+        if key == _TOOLS_OWN:
+            return value
+        return names.get(value, value) if _is_name(key, value) else _renamed(value, names)
+
+    return {k: renamed(k, v) for k, v in value.items()}
 
 
 def _says(event: Json) -> bool:

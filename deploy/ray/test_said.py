@@ -126,6 +126,23 @@ def lines(name: str) -> list[Json]:
     return [{"created_at": name, **line} for line in (*words, {**end, "total_duration": len(name)})]
 
 
+def test_a_tools_own_keys_are_compared() -> int:
+    """What a call gives to a tool is part of the answer, whatever its keys look like."""
+
+    def paid(account: str) -> Json:
+        function = {"name": "pay", "arguments": {"account_id": account, "paid_at": account}}
+        return {"message": {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}, "done": False}
+
+    said = Events()
+    assert said.news(paid("A")) == paid("A")
+    said.repeat()
+    try:
+        said.news(paid("B"))
+    except Differs:
+        return 1
+    raise AssertionError("another account was taken for the same")
+
+
 def names(value: Any) -> set[Any]:
     """All ids and the time at which an answer was made."""
     if isinstance(value, list):
@@ -238,6 +255,7 @@ def test_who_answers() -> None:
 
 if __name__ == "__main__":
     test_a_repetition_that_differs_is_noticed()
+    test_a_tools_own_keys_are_compared()
     test_who_answers()
     test_failures_in_each_surface_s_words()
-    print(f"{test_cut_off_anywhere() + test_events_cut_off_anywhere()} cut streams: 5 passed, 0 failed")
+    print(f"{test_cut_off_anywhere() + test_events_cut_off_anywhere()} cut streams: 6 passed, 0 failed")

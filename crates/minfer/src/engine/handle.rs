@@ -19,7 +19,7 @@ use super::speculate::Speculation;
 use super::stats::Stats;
 use super::{EngineError, EngineOptions, Model};
 use crate::Error;
-use crate::backend;
+use crate::backend::{self, cpu::threads::DefaultFloatEnv};
 use crate::graph::{Backend, LayerKind, PAGE, Profile};
 use crate::sampling::ConstraintSpec;
 
@@ -363,6 +363,8 @@ impl Drop for Taker<'_> {
 
 /// The thread: turn after turn, and asleep when there is nothing to do.
 fn serve(mut core: Core, queue: &Queue<Job>) {
+    // What is chosen here must not depend on what a host program has set on the thread that made this one.
+    let _env = DefaultFloatEnv::enter();
     let taker = Taker(queue);
     let mut jobs = Vec::new();
     while taker.0.take(core.is_idle(), &mut jobs) || !core.is_idle() {

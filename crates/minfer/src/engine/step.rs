@@ -164,6 +164,8 @@ impl Core {
             let message = message.clone();
             let own = error.take();
             self.fail(&seq, own.unwrap_or(EngineError::Step { message }.into()));
+            // As in `end`: what it has computed last is not to be believed by others.
+            seq.n_past = 0;
             let pages = std::mem::take(&mut seq.pages);
             self.kv.release(pages, &seq.tokens, seq.n_past);
         }

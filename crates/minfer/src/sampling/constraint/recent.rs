@@ -34,6 +34,8 @@ impl Recent {
     /// Keeps one in place of that which was used longest ago.
     pub(super) fn keep(&self, spec: &ConstraintSpec, grammar: Arc<Grammar>) {
         let mut all = self.grammars.lock().unwrap_or_else(PoisonError::into_inner);
+        // Requests that come at once compile it at once.
+        all.retain(|(known, _)| known != spec);
         all.truncate(GRAMMARS - 1);
         all.insert(0, (spec.clone(), grammar));
     }

@@ -4,13 +4,13 @@
 
 /// While it lives, this thread rounds to nearest even and keeps subnormals; then what was set before
 /// is set again.
-pub(super) struct DefaultFloatEnv {
+pub struct DefaultFloatEnv {
     before: Option<imp::Word>,
 }
 
 impl DefaultFloatEnv {
     /// Reads the environment, and changes it only if it is not the default.
-    pub(super) fn enter() -> DefaultFloatEnv {
+    pub fn enter() -> DefaultFloatEnv {
         let word = imp::read();
         let default = word & !imp::MASK;
         if word == default {

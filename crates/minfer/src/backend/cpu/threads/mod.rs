@@ -25,11 +25,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use float_env::DefaultFloatEnv;
 use lines::{Job, Shared};
 
 pub use cpus::{available_cpus, default_threads};
 pub use error::ThreadsError;
+pub use float_env::DefaultFloatEnv;
 pub use worker::Worker;
 
 /// How long a thread spins at a barrier, or for the next region, before it parks. Parking and waking
