@@ -242,7 +242,7 @@ fn ten_thousand_requests_with_faults_leave_nothing_behind() {
         let (fail, panic) = [(0, 0), (307, 0), (0, 1009), (0, 0)][part % 4];
         faults.inputs.set(fail, panic);
         faults.outputs.set(fail, panic);
-        crowd.round(800);
+        crowd.round(1000);
         rest(&engine);
         let now = resident();
         match (flat, now) {

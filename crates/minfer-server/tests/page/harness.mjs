@@ -18,7 +18,8 @@ const FLAGS = [
 
 /** Starts `minfer serve` on a free port and waits until its model, called `test`, is loaded. */
 export async function serve(binary, model, options = []) {
-  const child = spawn(binary, ["serve", `test=${model}`, "--port", "0", ...options]);
+  // One thread: on two cores the browser needs the other, or it paints an answer only when it is whole.
+  const child = spawn(binary, ["serve", `test=${model}`, "--port", "0", "--threads", "1", ...options]);
   let said = "";
   const url = await new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`not ready after ${WAIT} ms: ${said}`)), WAIT);
