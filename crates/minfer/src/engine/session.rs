@@ -2,6 +2,7 @@
 //!
 //! Of an answer that was cut at its length, the text that was held back (what may become a stop string, the start of a
 //! character) is in it, too: who goes on with it says what an undisturbed answer would have said.
+//! Not kept: how far a reading (`Generate::reading`) has come, and what is left of a reasoning budget.
 //!
 //! # The file
 //! `minfer session\n`, the version (u32), then three parts, each with its length (u64) in front: a head as JSON, the
