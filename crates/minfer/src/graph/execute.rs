@@ -214,6 +214,9 @@ pub(super) fn output_row<'a>(
     values.ok_or_else(|| GraphError::Output("its memory can't be looked at any more".into()))
 }
 
+/// Values of a copied part that stay allocated: four rows of the largest vocabularies.
+const KEPT: usize = 1 << 20;
+
 /// The rows of the graph's first output in parts, part `i` the next `parts[i]` rows, each handed to `work`: at once where
 /// the host can look at them, else copied to `room` one part after the other.
 pub(super) fn output_parts(
@@ -248,6 +251,9 @@ pub(super) fn output_parts(
         }
         first += rows;
     }
+    // One long part, as of a prompt that is repeated with log-probabilities, is no reason to keep as much.
+    room.truncate(KEPT);
+    room.shrink_to(KEPT);
     Ok(())
 }
 

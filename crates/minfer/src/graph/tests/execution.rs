@@ -268,6 +268,18 @@ fn outputs_can_be_read_row_by_row_and_nothing_else() {
     let n = batch.out.len();
     assert!(scheduler.output_row(n, &mut Vec::new()).is_err());
     let text = |r: Result<(), GraphError>| r.unwrap_err().to_string();
+    // In parts, too; what one long part wanted is not kept.
+    let seen = Mutex::new(Vec::new());
+    let mut room = Vec::with_capacity(1 << 22);
+    let work = |_: usize, rows: Result<HostRows<'_>, GraphError>| {
+        let (mut rows, mut seen) = (rows.unwrap(), seen.lock().unwrap());
+        seen.extend((0..).map_while(|r| rows.row(r).map(|row| row.to_vec())));
+    };
+    scheduler
+        .output_parts(&[n - 1, 1], &mut room, &work)
+        .unwrap();
+    assert_eq!(seen.into_inner().unwrap().concat(), all);
+    assert!(room.capacity() < 1 << 21, "{}", room.capacity());
     assert!(text(scheduler.read_output(n..n + 1, &mut row)).contains("5..6"));
     assert!(text(scheduler.read_output(0..2, &mut row)).contains("46"));
 }
