@@ -117,6 +117,9 @@ impl Plan {
         let mut reader = Reader::new(&self.reading(), self.stops());
         reader.push(&told.text);
         reader.finish();
+        if reader.stop() != told.stop.as_deref() {
+            return false;
+        }
         match (reader.stop(), told.reason) {
             (Some(_), reason) => reason == Some(FinishReason::Stop),
             (None, Some(FinishReason::Stop)) => self.constraint().is_some(),
@@ -167,6 +170,8 @@ struct Told {
     /// Bits of the log-probabilities.
     bits: Vec<u32>,
     reason: Option<FinishReason>,
+    /// The stop string that ended it.
+    stop: Option<String>,
 }
 
 impl Told {
@@ -182,7 +187,7 @@ impl Told {
             }
             Event::Done(done) => {
                 self.text.push_str(&done.text);
-                self.reason = Some(done.reason);
+                (self.reason, self.stop) = (Some(done.reason), done.stop);
             }
             Event::Error(e) => panic!("{e}"),
             _ => {}
@@ -244,8 +249,8 @@ impl Running {
     }
 }
 
-/// Runs all plans at once, and compares each answer with that of its run alone.
-fn check(model: &Arc<Model>, plans: &[Plan], options: &EngineOptions) -> Stats {
+/// Runs all plans at once, and compares each answer with that of its run alone. How many were ended by a stop string.
+fn check(model: &Arc<Model>, plans: &[Plan], options: &EngineOptions) -> (Stats, usize) {
     let engine = tiny::engine(model, options);
     let n_vocab = model.hparams().n_vocab;
     let mut running: Vec<Running> = Vec::new();
@@ -304,9 +309,10 @@ fn check(model: &Arc<Model>, plans: &[Plan], options: &EngineOptions) -> Stats {
             }
         }
     }
+    let stopped = running.iter().filter(|r| r.told.stop.is_some()).count();
     drop(running);
     until_idle(&engine);
-    engine.stats()
+    (engine.stats(), stopped)
 }
 
 /// When all is done, nobody holds a page.
@@ -409,15 +415,16 @@ fn hits_preemptions_swaps_shifts_and_right_guesses_happen_and_change_nothing() {
         ..EngineOptions::default()
     };
     options.kv_memory = Some(kv_of_one(&model, &options) * 3 / 2);
-    let stats = check(&model, &plans, &options);
+    let (stats, stopped) = check(&model, &plans, &options);
     let met = [
+        stopped as u64,
         stats.cached_tokens,
         stats.preempted,
         stats.swapped,
         stats.shifts,
         stats.accepted_tokens,
     ];
-    assert!(met.iter().all(|n| *n > 0), "{stats:?}");
+    assert!(met.iter().all(|n| *n > 0), "{stats:?}, {stopped} stopped");
 }
 
 #[test]

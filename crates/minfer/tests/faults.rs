@@ -180,7 +180,7 @@ impl Crowd<'_> {
                         self.sessions.insert(0, session);
                     }
                 }
-                Err(Error::Graph(e)) => assert!(e.to_string().contains("injected failure"), "{e}"),
+                Err(Error::Graph(e)) => assert!(e.to_string().contains("injected"), "{e}"),
                 Err(Error::Engine(e)) => assert!(e.to_string().contains("injected"), "{e}"),
                 Err(e) => panic!("{e}"),
             }
@@ -242,6 +242,8 @@ fn ten_thousand_requests_with_faults_leave_nothing_behind() {
         let (fail, panic) = [(0, 0), (307, 0), (0, 1009), (0, 0)][part % 4];
         faults.inputs.set(fail, panic);
         faults.outputs.set(fail, panic);
+        // On the CPU's threads, where nobody copies the logits.
+        faults.choices.set(0, [0, 0, 0, 151][part % 4]);
         crowd.round(1000);
         rest(&engine);
         let now = resident();

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use minfer::backend;
 use minfer::engine::{Engine, EngineOptions, Model};
 use minfer::graph::{
-    Backend, BackendError, BufferId, Counters, FusedKind, KvShape, Node, Place, RowsWork, Run,
-    Weight, WeightId,
+    Backend, BackendError, BufferId, Counters, FusedKind, HostRows, KvShape, Node, Place, RowsWork,
+    Run, Weight, WeightId,
 };
 
 /// What goes wrong with the calls of one kind.
@@ -77,13 +77,15 @@ pub struct Faults {
     pub inputs: Fault,
     /// Logits. While this one can strike, the host can't look into the backend's memory.
     pub outputs: Fault,
+    /// What a sequence makes of its logits, several at once; these only panic.
+    pub choices: Fault,
     /// Runs after these wait until more are allowed; 0: none waits.
     pub allowed: AtomicU32,
 }
 
 impl Faults {
     /// All kinds.
-    pub fn all(&self) -> [(&'static str, &Fault); 6] {
+    pub fn all(&self) -> [(&'static str, &Fault); 7] {
         [
             ("runs", &self.runs),
             ("copies", &self.copies),
@@ -91,6 +93,7 @@ impl Faults {
             ("writes", &self.writes),
             ("inputs", &self.inputs),
             ("outputs", &self.outputs),
+            ("choices", &self.choices),
         ]
     }
 }
@@ -198,7 +201,14 @@ impl Backend for Faulty {
         work: &RowsWork<'_>,
     ) -> Result<bool, BackendError> {
         match self.host_f32(place.buffer, place.offset, 0).is_some() {
-            true => self.inner.host_rows(place, cols, parts, work),
+            true => {
+                let choices = &self.faults.choices;
+                let struck = |i: usize, rows: HostRows<'_>| {
+                    choices.call().expect("they only panic");
+                    work(i, rows);
+                };
+                self.inner.host_rows(place, cols, parts, &struck)
+            }
             false => Ok(false),
         }
     }
