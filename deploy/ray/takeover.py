@@ -240,7 +240,7 @@ class Surface:
     def failure(self, message: str) -> Json:
         """What is said when nobody can answer."""
         if self.end == b"\n":
-            return {"error": message}
+            return {"error": message, "type": "unavailable_error"}
         if "message_stop" in self.last:
             return {"type": "error", "error": {"type": "overloaded_error", "message": message}}
         return {"error": {"message": message, "type": "unavailable_error", "param": None, "code": None}}
@@ -271,6 +271,8 @@ def parse(event: bytes) -> Json | None:
 def unavailable(event: Json) -> str | None:
     """The message of an error that another replica may not have: this one is about to go."""
     error = event.get("error")
-    if isinstance(error, dict) and error.get("type") in ("unavailable_error", "overloaded_error"):
-        return str(error.get("message"))
+    # Ollama's errors are texts, their kind stands beside them.
+    told = error if isinstance(error, dict) else {"message": error, "type": event.get("type")}
+    if error and told.get("type") in ("unavailable_error", "overloaded_error"):
+        return str(told.get("message"))
     return None

@@ -210,9 +210,19 @@ def test_failures_in_each_surface_s_words() -> None:
     for surface, form in GENERATE.items():
         failure = form.failure("gone")
         assert parse(form.event(failure).removesuffix(form.end)) == failure
-        # Ollama's errors have no kind.
-        assert unavailable(failure) == (None if surface.startswith("api/") else "gone")
-    assert unavailable({"error": {"type": "server_error", "message": "a bug"}}) is None
+        assert unavailable(failure) == "gone", surface
+        assert unavailable(parse(form.event(failure)) or {}) == "gone", surface
+    # What `minfer serve` writes as the last line of a stream of Ollama's: one error is the replica's, the others are the answer's own.
+    line = b'{"error":"the engine has stopped","type":"unavailable_error"}'
+    assert unavailable(parse(line) or {}) == "the engine has stopped"
+    others: list[Json] = [
+        {"error": {"type": "server_error", "message": "a bug"}},
+        {"error": "a bug", "type": "server_error"},
+        {"error": "a bug"},
+        {"type": "error", "error": None},
+        {"type": "ping"},
+    ]
+    assert [unavailable(event) for event in others] == [None] * len(others)
 
 
 def test_a_repetition_that_differs_is_noticed() -> None:

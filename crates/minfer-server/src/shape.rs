@@ -52,9 +52,17 @@ impl Shape {
         response
     }
 
+    /// What an error that ends a stream says. Ollama's errors are texts; within a stream no status tells what kind they are of, so that stands beside.
+    pub fn last(self, e: &ApiError) -> Value {
+        match self {
+            Shape::Ollama => json!({"error": e.message, "type": e.kind()}),
+            _ => self.body(e),
+        }
+    }
+
     /// The error that ends a stream.
     pub fn last_words(self, e: &ApiError) -> Bytes {
-        let body = self.body(e);
+        let body = self.last(e);
         Bytes::from(match self {
             Shape::OpenAi => format!("data: {body}\n\n"),
             Shape::Anthropic => format!("event: error\ndata: {body}\n\n"),
@@ -77,6 +85,23 @@ fn anthropic_kind(e: &ApiError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A router knows by it whether another server may have the answer.
+    #[test]
+    fn a_stream_s_last_error_tells_its_kind() {
+        let gone = ApiError::from(minfer::Error::from(minfer::engine::EngineError::Stopped));
+        for (path, at, kind) in [
+            ("/v1/chat/completions", "/error/type", "unavailable_error"),
+            ("/v1/messages", "/error/type", "overloaded_error"),
+            ("/api/chat", "/type", "unavailable_error"),
+        ] {
+            let words = Shape::of(path).last_words(&gone);
+            let words = std::str::from_utf8(&words).unwrap();
+            let json = words.find('{').map(|at| &words[at..]);
+            let json: Value = serde_json::from_str(json.unwrap().trim()).unwrap();
+            assert_eq!(json.pointer(at).unwrap(), kind, "{path}");
+        }
+    }
 
     #[test]
     fn anthropic_s_kinds_are_in_one_place() {

@@ -10,10 +10,10 @@ use minfer::engine::Timings;
 use minfer::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
-use super::Failure;
 use super::request::Asked;
 use crate::ApiError;
 use crate::chat::{Conversation, Piece, Token};
+use crate::shape::Shape;
 use crate::speech::Said;
 use crate::sse::{self, Message, Source};
 
@@ -235,7 +235,7 @@ impl Source for Lines {
             Ok(Some((_, piece))) => piece,
             Ok(None) => return false,
             Err(e) => {
-                out.push_back(Message::json(&Failure(e).body()));
+                out.push_back(Message::json(&Shape::Ollama.last(&e)));
                 return false;
             }
         };
