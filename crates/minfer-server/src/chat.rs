@@ -213,7 +213,7 @@ impl Conversation {
                 }
                 Event::Done(done) => {
                     let mut said = speech.push(&done.text);
-                    said.extend(speech.finish());
+                    said.extend(speech.finish(done.reason == FinishReason::Length));
                     let reason = match done.reason {
                         FinishReason::Stop if speech.called() => "tool_calls",
                         reason => reason.name(),

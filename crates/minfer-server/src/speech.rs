@@ -63,9 +63,12 @@ impl Speech {
         self.said(parts)
     }
 
-    /// The end of the text: what was held back.
-    pub fn finish(&mut self) -> Vec<Said> {
-        let parts = self.reader.finish();
+    /// The end of the text: what was held back. `cut`: the answer could have gone on.
+    pub fn finish(&mut self, cut: bool) -> Vec<Said> {
+        let parts = match cut {
+            true => self.reader.cut(),
+            false => self.reader.finish(),
+        };
         self.said(parts)
     }
 

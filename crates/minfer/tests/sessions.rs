@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use minfer::Error;
+use minfer::chat::ReasoningTags;
+use minfer::chat::tools::ToolFormat;
 use minfer::engine::{
-    Engine, EngineOptions, Event, Generate, Model, Request, Session, SessionError, Speculation,
-    Task,
+    Engine, EngineOptions, Event, Generate, Model, Reading, Request, Session, SessionError,
+    Speculation, Task,
 };
 use minfer::gguf::Value;
 use minfer::graph::KvType;
@@ -196,15 +198,17 @@ fn the_text_at_the_seam_is_that_of_an_undisturbed_answer() {
     let model = tiny::model("llama");
     let engine = tiny::engine(&model, &options(KvType::F16));
     let rule = ConstraintSpec::Regex("(ä|ö|€){30}".into());
-    let task = |n, save, stop: &[&str]| {
+    let of = |n, save, stop: &[&str], reading: Option<&Reading>| {
         Task::Generate(Generate {
             constraint: Some(rule.clone()),
             context_shift: false,
             n_keep: 0,
             stop: stop.iter().map(|s| (*s).to_owned()).collect(),
+            reading: reading.cloned(),
             ..task(n, 0.9, save)
         })
     };
+    let task = |n, save, stop: &[&str]| of(n, save, stop, None);
     let prompt: Vec<u32> = (1..20).collect();
     let ask_for = |task| ask(&engine, Request::new(prompt.clone(), task)).expect("served");
     let all = ask_for(task(100, false, &[])).text;
@@ -231,6 +235,37 @@ fn the_text_at_the_seam_is_that_of_an_undisturbed_answer() {
             stop_held |= begun.held.chars().count() > usize::from(lossy);
         }
         assert!(char_held && stop_held != stops.is_empty(), "{stops:?}");
+    }
+    // Where the answer is read, all of it is said at once, and who shows it reads on; the stop string is seen all the same.
+    let tags = ReasoningTags::of_template("<think>");
+    let tools = [].into();
+    for reading in [
+        Reading {
+            reasoning: tags.map(|tags| (tags, false)),
+            ..Reading::default()
+        },
+        Reading {
+            tools: Some((ToolFormat::Hermes, tools)),
+            begun: true,
+            ..Reading::default()
+        },
+    ] {
+        let task = |n, save| of(n, save, &[&stop], Some(&reading));
+        let whole = ask_for(task(100, false));
+        assert_eq!(whole.stop.as_ref(), Some(&stop));
+        for n in 0..whole.ids.len() {
+            let begun = ask_for(task(n, true));
+            let on = Request {
+                session: Some(through_a_file(&begun.session.expect("asked for"))),
+                ..Request::new(Vec::new(), task(100, false))
+            };
+            let on = ask(&engine, on).expect("served");
+            assert_eq!([&begun.ids[..], &on.ids].concat(), whole.ids, "{n}");
+            assert_eq!(
+                (begun.text + &on.text, on.stop),
+                (whole.text.clone(), whole.stop.clone())
+            );
+        }
     }
     // Of an answer that nobody goes on with, all is said.
     let cut = ask_for(task(7, false, &[&stop]));

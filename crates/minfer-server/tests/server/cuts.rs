@@ -1,10 +1,11 @@
 //! Answers that end early: by their length, by a stop string, or in the midst of their reasoning.
 
+use minfer::gguf::Value as Gguf;
 use serde_json::{Value, json};
 
 use crate::harness::{Reply, Running, named_events, with};
 use crate::models::{FIRST_FREE, Model, saying};
-use crate::tools::{ARGUMENTS, THINK, calling, start, thinking, tools, weather};
+use crate::tools::{ARGUMENTS, HERMES, THINK, calling, start, thinking, tools, weather};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -75,6 +76,54 @@ fn a_call_that_is_cut_is_the_same_whole_and_in_pieces() {
         let content = if tokens == 1 { "I look. " } else { "I look." };
         assert_eq!(message["content"], content);
     }
+}
+
+/// A marker that is cut off within says nothing yet, and one behind which no tool is named: as in llama-server, whose parser takes a marker's beginning at
+/// the end of a text for the marker (`common_peg_until_parser`). What the model itself ends so is what it says.
+#[test]
+fn a_marker_that_is_cut_is_not_told() {
+    let pieces: [&[u8]; 5] = [
+        b"I look.",
+        b" <tool",
+        b"_call>",
+        br#"{"name": "we"#,
+        br#"ather", "arguments": {"city": "Rome"}}</tool_call>"#,
+    ];
+    let model = |pieces: &[&[u8]]| {
+        saying(pieces)
+            .text("tokenizer.chat_template", HERMES)
+            .set("llama.context_length", Gguf::U32(1024))
+            .write()
+    };
+    let (server, ask) = start(&model(&pieces));
+    let ask = with(ask, &[("tools", tools())]);
+    for tokens in 1..=4 {
+        let cut = [("max_tokens", json!(tokens))];
+        let (message, reason) = both(&server, &with(ask.clone(), &cut));
+        let want = (json!({"content": "I look."}), json!("length"));
+        assert_eq!((message, reason), want, "{tokens}");
+    }
+    // A line of Ollama's has whole calls only: one that is cut is not lost.
+    let cut = |n: u32| {
+        [
+            ("options", json!({"num_predict": n, "temperature": 0})),
+            ("stream", json!(false)),
+        ]
+    };
+    for (tokens, content) in [
+        (2, "I look."),
+        (3, "I look."),
+        (4, "I look. <tool_call>{\"name\": \"we"),
+    ] {
+        let said = server
+            .post("/api/chat", &with(ask.clone(), &cut(tokens)))
+            .json();
+        assert_eq!(said["message"]["content"], content, "{said}");
+    }
+    let (server, ask) = start(&model(&pieces[..2]));
+    let (message, reason) = both(&server, &with(ask, &[("tools", tools())]));
+    let want = (json!({"content": "I look. <tool"}), json!("stop"));
+    assert_eq!((message, reason), want);
 }
 
 #[test]

@@ -106,6 +106,11 @@ impl ReasoningSplitter {
         self.is_inside() && !self.held.trim_start().is_empty()
     }
 
+    /// Text that was taken and is not told yet.
+    pub fn held(&self) -> &str {
+        &self.held
+    }
+
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) -> Vec<Said> {
         for c in piece.chars() {

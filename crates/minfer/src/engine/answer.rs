@@ -79,6 +79,14 @@ impl Watch {
         }
     }
 
+    /// Text that is shown, but not read to its end.
+    fn unread(&self) -> String {
+        match self {
+            Watch::Text(_) => String::new(),
+            Watch::Content(reader) => reader.held(),
+        }
+    }
+
     fn found(&self) -> Option<&str> {
         match self {
             Watch::Text(matcher) => matcher.found(),
@@ -117,6 +125,9 @@ pub(super) struct Held {
     text: String,
     /// The start of a character that comes after it.
     bytes: Vec<u8>,
+    /// Text that is shown already, and that a reader has not made anything of: it may be the beginning of a tag or a stop string.
+    #[serde(default)]
+    unread: String,
 }
 
 impl Held {
@@ -251,16 +262,20 @@ impl Answer {
         Held {
             text: self.watch.held().to_owned(),
             bytes: self.decoder.pending().to_vec(),
+            unread: self.watch.unread(),
         }
     }
 
     /// Goes on with what another one held back.
     pub fn with_held(mut self, held: Held) -> Answer {
         let mut bytes = held.bytes;
-        match self.watch {
-            Watch::Text(matcher) => self.watch = Watch::Text(matcher.with_held(held.text)),
-            // Nothing is held back of what a reader takes: it comes with the next piece.
-            Watch::Content(_) => bytes.splice(..0, held.text.into_bytes()).for_each(drop),
+        match &mut self.watch {
+            Watch::Text(matcher) => *matcher = std::mem::take(matcher).with_held(held.text),
+            Watch::Content(reader) => {
+                reader.push(&held.unread);
+                // Nothing is held back of what a reader takes: it comes with the next piece.
+                bytes.splice(..0, held.text.into_bytes()).for_each(drop);
+            }
         }
         self.decoder = self.decoder.with_pending(bytes);
         self

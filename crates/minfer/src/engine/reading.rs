@@ -105,15 +105,31 @@ impl Reader {
         out
     }
 
+    /// Text that was taken and is not told yet: a reader that goes on where this one was is given it first.
+    pub(super) fn held(&self) -> String {
+        let parser = self.parser.as_ref().map_or("", ToolParser::held);
+        let splitter = self.splitter.as_ref().map_or("", ReasoningSplitter::held);
+        [self.stop.held(), parser, splitter].concat()
+    }
+
+    /// The end of a text that was cut off: what was held back, but for a marker of calls that has only begun, or that no call follows.
+    pub fn cut(&mut self) -> Vec<Part> {
+        self.end(ToolParser::cut)
+    }
+
     /// The end of the text: what was held back.
     pub fn finish(&mut self) -> Vec<Part> {
+        self.end(ToolParser::finish)
+    }
+
+    fn end(&mut self, end: impl Fn(&mut ToolParser) -> Vec<ToolDelta>) -> Vec<Part> {
         let mut out = Vec::new();
         if let Some(splitter) = &mut self.splitter {
             let parts = splitter.finish();
             self.parts(parts, &mut out);
         }
         if let Some(parser) = &mut self.parser {
-            let deltas = parser.finish();
+            let deltas = end(parser);
             self.deltas(deltas, &mut out);
         }
         self.flush(&mut out);

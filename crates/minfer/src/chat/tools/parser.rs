@@ -173,7 +173,8 @@ fn squeezed(text: &str) -> String {
 /// Text outside of calls is content, exactly, and only what may become a marker waits; white space, commas and marks around a call belong to it. A call's
 /// name is told once it is known to be a tool on offer, its arguments as they come where the format writes them as JSON, else whole.
 ///
-/// What looks like a call and is none (other JSON, an unknown tool, an answer that ends too early) is content, exactly as it came. Once a part of a
+/// What looks like a call and is none (other JSON, an unknown tool, an answer that ends too early) is content, exactly as it came; but of an answer that is
+/// [cut off](ToolParser::cut) a marker is not told that no call follows. Once a part of a
 /// call was told it can't be taken back: what is wrong then and all that follows is content, an answer that ends leaves the call cut, and in
 /// both cases no [`ToolDelta::End`] comes. [`ToolParser::whole`] avoids that where calls are told whole even in a stream, as Ollama's lines have them.
 pub struct ToolParser {
@@ -233,15 +234,10 @@ impl ToolParser {
 
     /// Whether the text so far ends within a call: after a marker, or after a tool's name or a part of it. JSON that does not name a tool may be any.
     pub fn is_inside(&self) -> bool {
-        let marked = |mark: usize| {
-            let before = self.raw.get(..mark).unwrap_or_default().trim_start();
-            let mut openers = self.format.openers().iter();
-            openers.any(|o| before.starts_with(o.text))
-        };
         match &self.state {
             State::Either | State::Json | State::Text { .. } => false,
             State::Inside { mark, calls, close } => {
-                marked(*mark) || *calls && close.starts_with('<')
+                self.marked(*mark) || *calls && close.starts_with('<')
             }
             State::Call { mark, close, .. } => {
                 let head = squeezed(self.raw.get(*mark..).unwrap_or_default());
@@ -250,8 +246,23 @@ impl ToolParser {
                     Some((name, _)) => self.sink.knows(name),
                     None => !name.is_empty() && self.sink.names(name),
                 });
-                self.told || named || marked(*mark) || close.starts_with('<')
+                self.told || named || self.marked(*mark) || close.starts_with('<')
             }
+        }
+    }
+
+    /// Whether a marker stands before `mark` of what is raw.
+    fn marked(&self, mark: usize) -> bool {
+        let before = self.raw.get(..mark).unwrap_or_default().trim_start();
+        let mut openers = self.format.openers().iter();
+        openers.any(|o| before.starts_with(o.text))
+    }
+
+    /// Text that was taken and is not told yet, unless it is of a call that was told in part.
+    pub fn held(&self) -> &str {
+        match &self.state {
+            State::Call { .. } if self.told => "",
+            _ => &self.raw,
         }
     }
 
@@ -260,6 +271,27 @@ impl ToolParser {
         self.todo.extend(piece.chars().rev());
         self.run();
         std::mem::take(&mut self.out)
+    }
+
+    /// Ends an answer that was cut off: a marker of which only the beginning came, and one behind which a call could not be told of yet, are not told. So
+    /// llama-server has it. A call that is told whole or not at all ([`ToolParser::whole`]) is content still: more than a marker would be lost.
+    pub fn cut(&mut self) -> Vec<ToolDelta> {
+        let begins = |raw: &str| {
+            let mut openers = self.format.openers().iter();
+            !raw.is_empty() && openers.any(|o| o.text.starts_with(raw))
+        };
+        let begun = match &self.state {
+            State::Text { .. } | State::Either => begins(self.raw.trim_start()),
+            State::Inside { mark, calls, .. } => !calls && self.marked(*mark),
+            State::Call { mark, .. } => !self.told && !self.whole && self.marked(*mark),
+            State::Json => false,
+        };
+        if begun {
+            self.raw.clear();
+            self.sink.deltas.clear();
+            self.state = PLAIN;
+        }
+        self.finish()
     }
 
     /// Ends the answer.
