@@ -17,7 +17,7 @@ use crate::params::Params;
 use crate::speech::{Said, Speech};
 use crate::tools::Offer;
 
-pub use plan::prompt;
+pub use plan::{Length, prepare};
 
 /// A conversation and how to go on with it.
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl Conversation {
     /// A template that refuses the messages; what the engine refuses.
     pub async fn start(loaded: Arc<Loaded>, chat: Chat) -> Result<Conversation, ApiError> {
         blocking(move || {
-            let plan = plan::plan(&loaded, chat)?;
+            let plan = prepare(&loaded, chat, Length::Held)?;
             Conversation::submit(loaded, plan.prompt, plan.params)
         })
         .await

@@ -1,5 +1,7 @@
 //! Tools as clients offer them, and which of them a model is to call.
 
+use std::sync::Arc;
+
 use minfer::chat::tools::{Tool, ToolChoice, ToolRules};
 use serde_json::{Map, Value, json};
 
@@ -33,15 +35,22 @@ impl Choice {
     }
 }
 
-/// The tools of a request; never none.
+/// A tool on offer.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct Offered {
     /// For the parser and the grammar.
-    pub tools: Vec<Tool>,
+    pub tool: Tool,
     /// For the template, in OpenAI's shape.
     pub shown: Value,
-    /// Where each tool's schema stood in the request.
-    pub fields: Vec<String>,
+    /// Where its schema stood in the request.
+    pub field: String,
+}
+
+/// The tools of a request.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Never none.
+    pub list: Vec<Offered>,
     /// Whether to call one.
     pub choice: Choice,
     /// More than one call is allowed.
@@ -73,15 +82,7 @@ impl Offer {
             let why = format!("has {} tools, {MAX_TOOLS} are the most", list.len());
             return Err(ApiError::field("tools", why));
         }
-        let mut offer = Offer {
-            tools: Vec::new(),
-            shown: Value::Null,
-            fields: Vec::new(),
-            choice: Choice::Auto,
-            parallel: true,
-            whole: false,
-        };
-        let mut shown = Vec::new();
+        let mut offered: Vec<Offered> = Vec::new();
         for (field, schema, function) in list {
             let wrong = |why: String| ApiError::field(&format!("{field}.name"), why);
             if !is_name(&function.name) {
@@ -90,33 +91,54 @@ impl Offer {
                     function.name
                 )));
             }
-            if offer.tools.iter().any(|t| t.name == function.name) {
+            if offered.iter().any(|o| o.tool.name == function.name) {
                 return Err(wrong(format!("{:?} is there twice", function.name)));
             }
             let parameters = function.parameters.unwrap_or(Value::Null);
             check_parameters(&schema, &parameters)?;
-            shown.push(describe(&function.name, function.description, &parameters));
-            offer.tools.push(Tool {
-                name: function.name,
-                parameters,
-                strict: function.strict.unwrap_or(false),
+            offered.push(Offered {
+                shown: describe(&function.name, function.description, &parameters),
+                tool: Tool {
+                    name: function.name,
+                    parameters,
+                    strict: function.strict.unwrap_or(false),
+                },
+                field: schema,
             });
-            offer.fields.push(schema);
         }
-        offer.shown = Value::Array(shown);
-        Ok(Some(offer).filter(|o| !o.tools.is_empty()))
+        let offer = Offer {
+            list: offered,
+            choice: Choice::Auto,
+            parallel: true,
+            whole: false,
+        };
+        Ok(Some(offer).filter(|o| !o.list.is_empty()))
     }
 
-    /// Whether a grammar holds an answer to them: a call that is required, strict or to stay alone.
-    pub fn binds(&self) -> bool {
-        let rules = ToolRules {
-            tools: &self.tools,
+    /// The tools, for the parser and the grammar.
+    pub fn tools(&self) -> Arc<[Tool]> {
+        self.list.iter().map(|o| o.tool.clone()).collect()
+    }
+
+    /// The tools, for the template.
+    pub fn shown(&self) -> Value {
+        self.list.iter().map(|o| o.shown.clone()).collect()
+    }
+
+    /// What a grammar of calls of these tools, which are its [own](Offer::tools), is to say.
+    pub fn rules<'a>(&'a self, tools: &'a [Tool]) -> ToolRules<'a> {
+        ToolRules {
+            tools,
             choice: self.choice.rule(),
             parallel: self.parallel,
             reasoning: None,
             answer: None,
-        };
-        rules.bind()
+        }
+    }
+
+    /// Whether a grammar holds an answer to them: a call that is required, strict or to stay alone.
+    pub fn binds(&self) -> bool {
+        self.rules(&self.tools()).bind()
     }
 
     /// Only these tools are to be called.
@@ -127,22 +149,14 @@ impl Offer {
         for name in names {
             self.knows(field, name)?;
         }
-        let keep: Vec<bool> = self.tools.iter().map(|t| names.contains(&t.name)).collect();
-        let mut kept = keep.iter();
-        self.tools.retain(|_| kept.next() == Some(&true));
-        let mut kept = keep.iter();
-        self.fields.retain(|_| kept.next() == Some(&true));
-        if let Value::Array(shown) = &mut self.shown {
-            let mut kept = keep.iter();
-            shown.retain(|_| kept.next() == Some(&true));
-        }
+        self.list.retain(|o| names.contains(&o.tool.name));
         Ok(())
     }
 
     /// # Errors
     /// There is no such tool.
     pub fn knows(&self, field: &str, name: &str) -> Result<(), ApiError> {
-        match self.tools.iter().any(|t| t.name == name) {
+        match self.list.iter().any(|o| o.tool.name == name) {
             true => Ok(()),
             false => {
                 let why = format!("{name:?} is not one of the tools");
@@ -353,7 +367,7 @@ mod tests {
         let two = json!([tool("a"), tool("b")]);
         let offer = taken(json!({"tools": two, "parallel_tool_calls": false}));
         let offer = offer.unwrap().unwrap();
-        assert!(offer.choice == Choice::Auto && !offer.parallel && offer.tools.len() == 2);
+        assert!(offer.choice == Choice::Auto && !offer.parallel && offer.list.len() == 2);
         assert!(
             taken(json!({"tools": two, "tool_choice": "none"}))
                 .unwrap()
@@ -371,9 +385,9 @@ mod tests {
         let offer = taken(json!({"tools": two, "tool_choice": allowed})).unwrap();
         let offer = offer.unwrap();
         assert_eq!(offer.choice, Choice::Required);
-        assert!(offer.tools.len() == 1 && offer.tools[0].name == "b");
-        assert_eq!(offer.fields, ["tools[1].function.parameters"]);
-        assert_eq!(offer.shown.as_array().unwrap().len(), 1);
+        assert!(offer.list.len() == 1 && offer.list[0].tool.name == "b");
+        assert_eq!(offer.list[0].field, "tools[1].function.parameters");
+        assert_eq!(offer.list[0].shown["function"]["name"], "b");
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! From a conversation to a prompt, a constraint and how the answer is to be read.
 
-use minfer::chat::tools::{ToolError, ToolFormat, ToolRules, json_after_reasoning};
+mod limit;
+
+use std::sync::Arc;
+
+use minfer::chat::tools::{Tool, ToolFormat};
 use minfer::chat::{Message, ReasoningTags, RenderRequest, Rendered};
 use minfer::engine::{Generate, Model, Part, Reader, Reading, Request, Task};
 use minfer::sampling::ConstraintSpec;
 use minfer::tokenizer::Tokenizer;
-use serde_json::{Value, json};
 
 use super::{Chat, Turn, held, held_by};
 use crate::ApiError;
 use crate::models::Loaded;
 use crate::params::Params;
 use crate::tools::{Choice, Offer};
-
-/// The most bytes of the schemas that one answer's calls are held to: more no grammar may have.
-const MAX_SCHEMAS: usize = 1 << 18;
+use limit::{Limits, schema_of};
 
 /// What the engine gets, and how its answers are read.
 pub struct Plan {
@@ -24,19 +25,19 @@ pub struct Plan {
     pub params: Params,
 }
 
-/// A conversation as the model reads it. May block.
-///
-/// # Errors
-/// A template that refuses the messages.
-pub fn prompt(loaded: &Loaded, chat: &Chat) -> Result<Vec<u32>, ApiError> {
-    let model = loaded.engine.model();
-    Ok(model.encode_rendered(&render(model, chat)?))
+/// How long the prompt may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// As long as the model was loaded for.
+    Held,
+    /// As long as it is: it is only counted.
+    Counted,
 }
 
 fn render(model: &Model, chat: &Chat) -> Result<Rendered, ApiError> {
     let request = RenderRequest {
         extra: chat.template_kwargs.clone(),
-        tools: chat.tools.as_ref().map(|t| t.shown.clone()),
+        tools: chat.tools.as_ref().map(Offer::shown),
         ..chat.turn.request(chat.messages.clone())
     };
     let template = model.chat_template()?;
@@ -66,12 +67,11 @@ fn reasoning(
 fn speaks(
     begun: &str,
     tags: Option<ReasoningTags>,
-    format: ToolFormat,
-    tools: Option<&Offer>,
+    tools: Option<(ToolFormat, Arc<[Tool]>)>,
 ) -> Result<bool, ApiError> {
     let reading = Reading {
         reasoning: tags.map(|tags| (tags, false)),
-        tools: tools.map(|t| (format, t.tools.clone().into())),
+        tools,
         ..Reading::default()
     };
     let mut reader = Reader::new(&reading, Vec::new());
@@ -84,72 +84,88 @@ fn speaks(
     Ok(parts.iter().any(|part| matches!(part, Part::Said(_))))
 }
 
+/// The answer's beginning that is given.
+///
+/// # Errors
+/// Something holds the answer from its first character on.
+fn beginning(chat: &Chat) -> Result<Option<String>, ApiError> {
+    let begun = chat.turn.beginning(&chat.messages);
+    let holds = held_by(chat.params.constrained_by(), chat.tools.as_ref());
+    match (&begun, holds) {
+        (Some(_), Some(field)) => Err(held(field, "end with a message of the user's")),
+        _ => Ok(begun),
+    }
+}
+
+/// Looks at a request before grammars are compiled, which takes its time; how the answer is read is not known yet.
+fn check(loaded: &Loaded, prompt: &[u32], params: &Params, length: Length) -> Result<(), ApiError> {
+    let plain = Generate {
+        reasoning_budget: None,
+        constraint: None,
+        ..params.generate.clone()
+    };
+    let n = match length {
+        Length::Held => prompt.len(),
+        Length::Counted => prompt.len().min(loaded.engine.options().n_ctx),
+    };
+    let prompt = prompt.iter().take(n).copied().collect();
+    let request = Request::new(prompt, Task::Generate(plain));
+    Ok(loaded.engine.check(&request)?)
+}
+
+/// Whether a constraint is about the whole answer, reasoning or not, as a grammar of the client's own is.
+fn is_about_all(spec: &ConstraintSpec) -> bool {
+    matches!(spec, ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_))
+}
+
 /// Renders a conversation, and finds out how its answer is limited and read. May block.
 ///
 /// # Errors
-/// A template that refuses the messages; tools or a schema that the answer can't be held to, by the field.
-pub fn plan(loaded: &Loaded, chat: Chat) -> Result<Plan, ApiError> {
+/// A template that refuses the messages; a prompt that is too long; tools or a schema that the answer can't be held to, by the field.
+pub fn prepare(loaded: &Loaded, chat: Chat, length: Length) -> Result<Plan, ApiError> {
     let model = loaded.engine.model();
-    let begun = chat.turn.beginning(&chat.messages);
-    let holds = held_by(chat.params.constrained_by(), chat.tools.as_ref());
-    if let (Some(_), Some(field)) = (&begun, holds) {
-        return Err(held(field, "end with a message of the user's"));
-    }
-    let begun = begun.as_deref();
+    let begun = beginning(&chat)?;
     let rendered = render(model, &chat)?;
-    let tools = chat.tools;
     let prompt = model.encode_rendered(&rendered);
     let template = model.chat_template()?;
     let known = template.reasoning_tags();
     let tags = known.filter(|_| chat.split_reasoning);
-    let text = rendered.text.as_str();
-    let mut params = chat.params;
+    let (offer, mut params) = (chat.tools, chat.params);
     let format = template.tool_format();
-    let grammar = Grammar {
-        tokenizer: model.tokenizer(),
-        format,
-        reasoning: tags.and_then(|t| reasoning(t, text, begun)),
-        shown: shown(model.tokenizer(), known, tools.as_ref().map(|_| format)),
-    };
-    let own = params.generate.constraint.take();
-    let speaks = match begun {
-        Some(begun) => speaks(begun, tags, format, tools.as_ref())?,
+    let tools = offer.as_ref().map(|offer| (format, offer.tools()));
+    let speaks = match &begun {
+        Some(begun) => speaks(begun, tags, tools.clone())?,
         None => false,
     };
-    // Before grammars are compiled, which takes its time; how the answer is read is not known yet.
-    let plain = Generate {
-        reasoning_budget: None,
-        ..params.generate.clone()
+    check(loaded, &prompt, &params, length)?;
+    let own = params.generate.constraint.take();
+    let limits = Limits {
+        engine: &loaded.engine,
+        reasoning: tags.and_then(|t| reasoning(t, &rendered.text, begun.as_deref())),
+        shown: shown(model.tokenizer(), known, offer.as_ref().map(|_| format)),
+        field: params.constraint_field.unwrap_or("grammar"),
     };
-    let request = Request::new(prompt.clone(), Task::Generate(plain));
-    loaded.engine.check(&request)?;
-    let beside_json = own.as_ref().is_some_and(|spec| schema_of(spec).is_some())
-        && tools.as_ref().is_some_and(|t| t.choice == Choice::Auto);
-    // A grammar of the client's own is about the whole answer, reasoning or not.
-    let whole = matches!(
-        &own,
-        Some(ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_))
-    );
-    params.generate.constraint = match &tools {
-        Some(offer) => {
-            let grammar = grammar.of_tools(loaded, offer, own, &params)?;
-            params.constraint_field = Some("tools");
-            grammar
-        }
-        None => grammar.of_answer(loaded, own, &params)?,
-    };
+    let all = own.as_ref().is_some_and(is_about_all);
     let reading = Reading {
-        reasoning: grammar.reasoning.filter(|_| !whole),
-        whole: tools.as_ref().is_some_and(|t| t.whole),
-        tools: tools.map(|t| (grammar.format, t.tools.into())),
-        beside_json,
+        reasoning: limits.reasoning.filter(|_| !all),
+        whole: offer.as_ref().is_some_and(|o| o.whole),
+        beside_json: own.as_ref().is_some_and(|spec| schema_of(spec).is_some())
+            && offer.as_ref().is_some_and(|o| o.choice == Choice::Auto),
         begun: speaks,
+        tools,
+    };
+    params.generate.constraint = match (&offer, &reading.tools) {
+        (Some(offer), Some((format, tools))) => {
+            params.constraint_field = Some("tools");
+            limits.of_tools(own, offer, *format, tools)?
+        }
+        _ => limits.of_answer(own)?,
     };
     // Where no reasoning comes, any budget is kept.
     let budget = params.generate.reasoning_budget;
     params.generate.reasoning_budget = budget.filter(|_| reading.reasoning.is_some());
     params.generate.reading = Some(reading).filter(|r| !r.is_plain());
-    params.generate.shown = grammar.shown;
+    params.generate.shown = limits.shown;
     Ok(Plan { prompt, params })
 }
 
@@ -181,125 +197,4 @@ fn shown(
 fn control(tokenizer: &Tokenizer, text: &str) -> Option<u32> {
     let id = tokenizer.special_id(text)?;
     (tokenizer.is_control(id) && !tokenizer.is_eog(id)).then_some(id)
-}
-
-/// What grammars of one answer have in common.
-struct Grammar<'a> {
-    tokenizer: &'a Tokenizer,
-    format: ToolFormat,
-    reasoning: Option<(ReasoningTags, bool)>,
-    shown: Vec<u32>,
-}
-
-impl Grammar<'_> {
-    fn control(&self, text: &str) -> Option<u32> {
-        control(self.tokenizer, text)
-    }
-
-    fn marked(&self, lark: String) -> ConstraintSpec {
-        ConstraintSpec::Marked {
-            lark,
-            tokens: self.shown.clone(),
-        }
-    }
-
-    /// What limits an answer without tools: its own constraint, after reasoning.
-    fn of_answer(
-        &self,
-        loaded: &Loaded,
-        own: Option<ConstraintSpec>,
-        params: &Params,
-    ) -> Result<Option<ConstraintSpec>, ApiError> {
-        let (Some(spec), Some((tags, opened))) = (&own, self.reasoning) else {
-            return Ok(own);
-        };
-        let Some(schema) = schema_of(spec) else {
-            return Ok(own);
-        };
-        check(loaded, spec, params)?;
-        let lark = json_after_reasoning(&schema, tags, opened, &|t| self.control(t));
-        Ok(Some(self.marked(lark)))
-    }
-
-    /// What limits an answer with tools.
-    fn of_tools(
-        &self,
-        loaded: &Loaded,
-        offer: &Offer,
-        own: Option<ConstraintSpec>,
-        params: &Params,
-    ) -> Result<Option<ConstraintSpec>, ApiError> {
-        let answer = match &own {
-            None => None,
-            Some(spec) => {
-                check(loaded, spec, params)?;
-                let field = params.constraint_field.unwrap_or("grammar");
-                let schema = schema_of(spec).ok_or_else(|| {
-                    let why = "can't be used together with tools: leave one of them out, or say \"tool_choice\": \"none\"";
-                    ApiError::field(field, why)
-                })?;
-                Some(schema)
-            }
-        };
-        self.check_tools(loaded, offer)?;
-        let rules = ToolRules {
-            tools: &offer.tools,
-            choice: offer.choice.rule(),
-            parallel: offer.parallel,
-            reasoning: self.reasoning,
-            answer: answer.as_ref(),
-        };
-        let lark = self.format.grammar(&rules, &|t| self.control(t));
-        let lark = lark.map_err(|e| {
-            let field = match e {
-                ToolError::Answer(_) => params.constraint_field.unwrap_or("grammar"),
-                _ => "tools",
-            };
-            ApiError::field(field, e)
-        })?;
-        Ok(lark.map(|lark| self.marked(lark)))
-    }
-
-    /// Schemas that calls are held to must be such as can be held to: one by one, so that the error can name it.
-    fn check_tools(&self, loaded: &Loaded, offer: &Offer) -> Result<(), ApiError> {
-        let mut room = MAX_SCHEMAS;
-        for (tool, field) in offer.tools.iter().zip(&offer.fields) {
-            let held = match &offer.choice {
-                Choice::Auto => tool.strict,
-                Choice::Required => true,
-                Choice::Named(name) => *name == tool.name,
-            };
-            if held && tool.parameters.is_object() {
-                let text = tool.parameters.to_string();
-                room = room.checked_sub(text.len()).ok_or_else(|| {
-                    let why = format!(
-                        "the schemas that calls are held to have more than {MAX_SCHEMAS} bytes"
-                    );
-                    ApiError::field("tools", why)
-                })?;
-                let spec = ConstraintSpec::JsonSchema(text);
-                let checked = loaded.engine.check_constraint(&spec);
-                checked.map_err(|e| ApiError::field(field, e))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn check(loaded: &Loaded, spec: &ConstraintSpec, params: &Params) -> Result<(), ApiError> {
-    let checked = loaded.engine.check_constraint(spec);
-    checked.map_err(|e| params.blame(e))
-}
-
-/// The schema of a constraint that is one.
-fn schema_of(spec: &ConstraintSpec) -> Option<Value> {
-    match spec {
-        ConstraintSpec::JsonObject => Some(json!({"type": "object"})),
-        ConstraintSpec::JsonSchema(text) => match serde_json::from_str(text) {
-            Ok(Value::Bool(true)) => Some(json!({})),
-            Ok(schema) => Some(schema),
-            Err(_) => None,
-        },
-        _ => None,
-    }
 }

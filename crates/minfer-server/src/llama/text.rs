@@ -85,7 +85,7 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let turn = messages::turn(&mut f, &messages, held_by(constraint, offer.as_ref()))?;
     let request = RenderRequest {
         extra,
-        tools: offer.map(|o| o.shown),
+        tools: offer.map(|o| o.shown()),
         ..turn.request(messages)
     };
     f.finish("apply-template");

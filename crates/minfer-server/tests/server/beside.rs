@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cuts::both;
 use crate::harness::{Running, with};
 use crate::models::{Variant, saying};
-use crate::tools::{ARGUMENTS, HERMES, start, tools};
+use crate::tools::{ARGUMENTS, HERMES, THINK, start, thinking, tools};
 
 /// Shows no tools: they are told in words, and calls have no marker.
 const PLAIN: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
@@ -44,6 +44,30 @@ fn json_beside_tools_streams_as_it_is_made() {
         let pieces = pieces.map(|p| std::str::from_utf8(p).unwrap());
         assert_eq!(said, pieces, "{template}");
     }
+}
+
+/// What is asked for is compiled once, the first time it comes: not its schemas alone as well. Who asks for the same at once waits for that.
+#[test]
+fn what_is_asked_for_is_compiled_once() {
+    let compiled = |server: &Running| server.handle.loaded()[0].engine.constraints_compiled();
+    let (server, ask) = says(&[br#"{"n": 12, "name": "x"}"#], HERMES);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| assert_eq!(server.post("/v1/chat/completions", &ask).status, 200));
+        }
+    });
+    assert_eq!(compiled(&server), 1, "a schema beside tools");
+    let mut strict = tools();
+    strict[0]["function"]["strict"] = json!(true);
+    let required = [("tools", strict), ("tool_choice", json!("required"))];
+    let required = with(ask.clone(), &required);
+    let required = with(required, &[("response_format", json!({"type": "text"}))]);
+    assert_eq!(server.post("/v1/chat/completions", &required).status, 200);
+    assert_eq!(compiled(&server), 2, "tools that are held");
+    let (server, ask) = start(&thinking(THINK));
+    let ask = with(ask, &[format()]);
+    assert_eq!(server.post("/v1/chat/completions", &ask).status, 200);
+    assert_eq!(compiled(&server), 1, "a schema after reasoning");
 }
 
 #[test]

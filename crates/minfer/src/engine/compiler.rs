@@ -40,6 +40,20 @@ impl Compiler {
         self.make().as_ref().map_err(Clone::clone)?.check(spec)
     }
 
+    /// Whether a spec says what it may, as far as is seen without compiling it.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn read(&self, spec: &ConstraintSpec) -> Result<(), ConstraintError> {
+        self.make().as_ref().map_err(Clone::clone)?.read(spec)
+    }
+
+    /// How often something was compiled.
+    pub fn compiled(&self) -> u64 {
+        let made = self.made.get().and_then(|made| made.as_ref().ok());
+        made.map_or(0, Constraints::compiled)
+    }
+
     fn make(&self) -> &Result<Constraints, ConstraintError> {
         self.made
             .get_or_init(|| Constraints::new(self.model.tokenizer()))

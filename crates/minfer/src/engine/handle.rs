@@ -225,12 +225,33 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Tries whether a constraint can be compiled for this model.
+    /// Tries whether a constraint can be compiled for this model: one that is only a part of another's, which is what answers are held to.
     ///
     /// # Errors
     /// Why not.
     pub fn check_constraint(&self, spec: &ConstraintSpec) -> Result<(), Error> {
         Ok(self.compiler.check(spec)?)
+    }
+
+    /// The same as far as is seen without compiling it, which takes its time.
+    ///
+    /// # Errors
+    /// A spec that is too long, or says what can't be followed.
+    pub fn read_constraint(&self, spec: &ConstraintSpec) -> Result<(), Error> {
+        Ok(self.compiler.read(spec)?)
+    }
+
+    /// Compiles a constraint. It is kept for the request that comes with it, until some others have been compiled.
+    ///
+    /// # Errors
+    /// Why it can't be.
+    pub fn compile_constraint(&self, spec: &ConstraintSpec) -> Result<(), Error> {
+        Ok(self.compiler.compile(spec).map(drop)?)
+    }
+
+    /// How many times it has compiled a constraint: equal ones that come together or one soon after the other are compiled once.
+    pub fn constraints_compiled(&self) -> u64 {
+        self.compiler.compiled()
     }
 
     /// Whether the vocabulary is ready for constraints ([`EngineOptions::constraints_ahead`]); if not, the first one takes

@@ -44,7 +44,45 @@ impl ToolRules<'_> {
     /// Whether they need a grammar: without one an answer is any text.
     pub fn bind(&self) -> bool {
         let strict = self.tools.iter().any(|t| t.strict);
-        strict || !self.parallel || self.answer.is_some() || self.choice != ToolChoice::Auto
+        strict || !self.parallel || self.answer.is_some() || !self.is_auto()
+    }
+
+    fn is_auto(&self) -> bool {
+        self.choice == ToolChoice::Auto
+    }
+
+    /// The tools that may be called.
+    fn called(&self) -> Result<Vec<&Tool>, ToolError> {
+        let named = |t: &&Tool| match self.choice {
+            ToolChoice::Named(name) => t.name == name,
+            _ => true,
+        };
+        let tools: Vec<&Tool> = self.tools.iter().filter(named).collect();
+        match self.choice {
+            ToolChoice::Named(name) if tools.is_empty() => Err(ToolError::Unknown(name.to_owned())),
+            _ if tools.is_empty() => Err(ToolError::NoTools),
+            _ => Ok(tools),
+        }
+    }
+
+    /// Whether calls of a tool are held to its schema.
+    pub fn hold(&self, tool: &Tool) -> bool {
+        match self.choice {
+            ToolChoice::Auto => tool.strict,
+            ToolChoice::Required => true,
+            ToolChoice::Named(name) => name == tool.name,
+        }
+    }
+
+    /// What the arguments of a tool's calls are held to.
+    fn parameters(&self, tool: &Tool) -> Result<Value, ToolError> {
+        if !self.hold(tool) {
+            return Ok(json!({"type": "object"}));
+        }
+        let object = schema::object(&tool.parameters).map(Value::Object);
+        object.ok_or_else(|| ToolError::Parameters {
+            tool: tool.name.clone(),
+        })
     }
 }
 
@@ -170,21 +208,21 @@ pub(in crate::chat) fn first_token(mark: &str) -> (&str, &str) {
 }
 
 /// A Lark grammar of a JSON text of a schema that comes after reasoning: `opened` says whether the prompt has opened that, otherwise there may be
-/// none. `control` as in [`ToolFormat::grammar`]. The schema is one that compiles by itself (`ConstraintSpec::JsonSchema`): another makes a grammar that
-/// the compiler refuses.
+/// none. `control` as in [`ToolFormat::grammar`].
+///
+/// # Errors
+/// A reference in the schema that would have too much copied.
 pub fn json_after_reasoning(
     schema: &Value,
     tags: ReasoningTags,
     opened: bool,
     control: &dyn Fn(&str) -> Option<u32>,
-) -> String {
+) -> Result<String, ToolError> {
     let mut lark = Lark::new(control);
     let reasoning = lark.reasoning(tags, opened);
-    // A reference that can't be followed stands for itself with the reason, and nothing can follow that.
-    let refused = |e: ToolError| lark.plain_json(json!({"$ref": format!("#/{e}")}));
-    let json = lark.json(schema).unwrap_or_else(refused);
+    let json = lark.json(schema)?;
     let json = lark.rule(&json);
-    lark.grammar(&format!("{reasoning} {json}"))
+    Ok(lark.grammar(&format!("{reasoning} {json}")))
 }
 
 /// A text as a regular expression between slashes.
@@ -207,46 +245,16 @@ impl ToolFormat {
         rules: &ToolRules<'_>,
         control: &dyn Fn(&str) -> Option<u32>,
     ) -> Result<Option<String>, ToolError> {
-        let auto = rules.choice == ToolChoice::Auto;
         if !rules.bind() {
             return Ok(None);
         }
-        // An answer in JSON beside calls that are JSON without a marker.
-        let beside = rules
-            .answer
-            .filter(|_| auto && notation::of(self).mark.is_empty());
-        if let Some(schema) = beside
-            && rules.tools.iter().any(|t| t.strict)
-            && !["name", self.key()]
-                .iter()
-                .any(|key| schema::never_has(schema, key))
-        {
-            return Err(ToolError::Answer(self.key()));
-        }
-        let named = |t: &&Tool| match rules.choice {
-            ToolChoice::Named(name) => t.name == name,
-            _ => true,
-        };
-        let tools: Vec<&Tool> = rules.tools.iter().filter(named).collect();
-        match rules.choice {
-            ToolChoice::Named(name) if tools.is_empty() => {
-                return Err(ToolError::Unknown(name.to_owned()));
-            }
-            _ if tools.is_empty() => return Err(ToolError::NoTools),
-            _ => {}
-        }
+        let beside = self.beside(rules)?;
+        let tools = rules.called()?;
         let mut lark = Lark::new(control);
         let mut calls = Vec::new();
         for tool in &tools {
-            let parameters = match auto && !tool.strict {
-                true => json!({"type": "object"}),
-                false => schema::object(&tool.parameters)
-                    .map(Value::Object)
-                    .ok_or_else(|| ToolError::Parameters {
-                        tool: tool.name.clone(),
-                    })?,
-            };
-            calls.push(match beside.is_some() {
+            let parameters = rules.parameters(tool)?;
+            calls.push(match beside {
                 // Of the same parts as the answer, or the first of them would decide which it is.
                 true => lark.plain_json(schema::named(&tool.name, self.key(), &parameters)?),
                 false => self.call(&mut lark, tool, &parameters)?,
@@ -261,6 +269,24 @@ impl ToolFormat {
         Ok(Some(lark.grammar(&format!("{reasoning} {answer}"))))
     }
 
+    /// Whether an answer in JSON stands beside calls that are JSON without a marker.
+    ///
+    /// # Errors
+    /// It could say what reads as a call that does not follow its strict tool's schema.
+    fn beside(self, rules: &ToolRules<'_>) -> Result<bool, ToolError> {
+        let unmarked = notation::of(self).mark.is_empty();
+        let answer = rules.answer.filter(|_| rules.is_auto() && unmarked);
+        let Some(schema) = answer else {
+            return Ok(false);
+        };
+        let strict = rules.tools.iter().any(|t| t.strict);
+        let mut keys = ["name", self.key()].into_iter();
+        match strict && !keys.any(|key| schema::never_has(schema, key)) {
+            true => Err(ToolError::Answer(self.key())),
+            false => Ok(true),
+        }
+    }
+
     /// What follows reasoning, from the rule of one call.
     fn answer(
         self,
@@ -269,7 +295,7 @@ impl ToolFormat {
         tools: &[&Tool],
         rules: &ToolRules,
     ) -> Result<String, ToolError> {
-        let auto = rules.choice == ToolChoice::Auto;
+        let auto = rules.is_auto();
         let many = rules.parallel && self != ToolFormat::Llama3;
         let Notation {
             mark,

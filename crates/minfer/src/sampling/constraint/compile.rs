@@ -59,45 +59,52 @@ impl Constraints {
     }
 
     /// Compiles a spec and tries its first step. The last few are kept: several answers, and requests that ask for the same
-    /// again, do not wait for it.
+    /// again or at once, do not wait for it twice.
     ///
     /// # Errors
     /// A spec that says nothing or nothing that can be followed, by its part; one that takes more time or memory than the limits
     /// allow; text that the vocabulary can't begin.
     pub fn compile(&self, spec: &ConstraintSpec) -> Result<Box<dyn Constraint>, ConstraintError> {
-        if let Some(known) = self.recent.grammar(spec) {
-            return Ok(Box::new(known.apart()));
-        }
-        let grammar = Arc::new(self.compile_apart(spec)?);
-        let own = grammar.apart();
-        self.recent.keep(spec, grammar);
-        Ok(Box::new(own))
+        let grammar = self.recent.grammar(spec, || self.compile_apart(spec))?;
+        Ok(Box::new(grammar.apart()))
     }
 
-    /// Whether a spec can be compiled; once that has been seen, it is not tried again.
+    /// Whether a spec can be compiled; once that has been seen, it is not tried again. What is compiled for that is not kept.
     ///
     /// # Errors
     /// As [`Constraints::compile`].
     pub fn check(&self, spec: &ConstraintSpec) -> Result<(), ConstraintError> {
         if !self.recent.is_fine(spec) {
-            self.compile_apart(spec)?;
+            self.recent.counted(|| self.compile_apart(spec))?;
             self.recent.fine(spec);
         }
         Ok(())
     }
 
+    /// Whether a spec says what it may: what is seen without compiling it, which takes its time.
+    ///
+    /// # Errors
+    /// A spec that is too long; a schema that no grammar can follow, by its part.
+    pub fn read(&self, spec: &ConstraintSpec) -> Result<(), ConstraintError> {
+        short_enough(spec)?;
+        match spec {
+            ConstraintSpec::JsonSchema(text) => {
+                let read = schema::read(text).map(drop);
+                read.map_err(|why| refuse(spec.kind(), &why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How often something was compiled.
+    pub fn compiled(&self) -> u64 {
+        self.recent.compiled()
+    }
+
     /// Compiles on a thread of its own.
     fn compile_apart(&self, spec: &ConstraintSpec) -> Result<Grammar, ConstraintError> {
         let kind = spec.kind();
-        let size = spec.text().len();
-        if size > LONGEST {
-            return Err(ConstraintError::Size {
-                kind,
-                got: size,
-                unit: "bytes",
-                limit: LONGEST,
-            });
-        }
+        short_enough(spec)?;
         // Grammars nest, and what walks them recurses: not on the caller's stack.
         std::thread::scope(|scope| {
             let builder = std::thread::Builder::new()
@@ -154,6 +161,19 @@ impl Constraints {
         supported(&parser, !marks.is_empty()).map_err(|why| refuse(kind, why))?;
         let matcher = Matcher::new(Ok(parser));
         Grammar::new(matcher, Arc::clone(&self.tokens), marks, kind)
+    }
+}
+
+fn short_enough(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
+    let (kind, got) = (spec.kind(), spec.text().len());
+    match got > LONGEST {
+        false => Ok(()),
+        true => Err(ConstraintError::Size {
+            kind,
+            got,
+            unit: "bytes",
+            limit: LONGEST,
+        }),
     }
 }
 

@@ -82,6 +82,19 @@ impl Constraints {
     ///
     /// # Errors
     /// Always [`ConstraintError::NotBuilt`].
+    pub fn read(&self, _: &ConstraintSpec) -> Result<(), ConstraintError> {
+        Err(ConstraintError::NotBuilt)
+    }
+
+    /// Nothing was compiled.
+    pub fn compiled(&self) -> u64 {
+        0
+    }
+
+    /// Refuses.
+    ///
+    /// # Errors
+    /// Always [`ConstraintError::NotBuilt`].
     pub fn compile(&self, _: &ConstraintSpec) -> Result<Box<dyn Constraint>, ConstraintError> {
         Err(ConstraintError::NotBuilt)
     }

@@ -142,13 +142,13 @@ fn what_is_kept_of_a_spec_begins_anew_and_stands_alone() {
     let model = Model::open("qwen2");
     let recent = &model.constraints.recent;
     let spec = regex("ab?c");
-    assert!(recent.grammar(&spec).is_none() && !recent.is_fine(&spec));
+    assert!(!recent.keeps(&spec) && !recent.is_fine(&spec));
     let mut first = model.compile(&spec);
     let begin = model.allowed(&mut *first);
     let [a, b, c] = model.bytes(b"abc")[..] else {
         panic!()
     };
-    assert!(recent.grammar(&spec).is_some(), "it is kept");
+    assert!(recent.keeps(&spec));
     first.accept(a).unwrap();
     let after = model.allowed(&mut *first);
     let mut second = model.compile(&spec);
@@ -167,11 +167,38 @@ fn what_is_kept_of_a_spec_begins_anew_and_stands_alone() {
         model.compile(&regex(&format!("{n}x")));
         model.compile(&spec);
     }
-    assert!(recent.grammar(&spec).is_some() && recent.grammar(&regex("0x")).is_none());
+    assert!(recent.keeps(&spec) && !recent.keeps(&regex("0x")));
     model.constraints.check(&spec).unwrap();
     assert!(recent.is_fine(&spec));
     let wrong = regex("a{");
     assert!(model.constraints.check(&wrong).is_err() && !recent.is_fine(&wrong));
     assert!(model.constraints.compile(&wrong).is_err());
-    assert!(recent.grammar(&wrong).is_none());
+    assert!(!recent.keeps(&wrong));
+}
+
+#[test]
+fn who_asks_at_once_for_the_same_waits_for_one() {
+    const ASKING: usize = 8;
+    let model = Model::open("qwen2");
+    let compiled = || model.constraints.compiled();
+    let words: Vec<String> = (0..400).map(|i| format!("\"word {i}\"")).collect();
+    let spec = schema(&format!("{{\"enum\": [{}]}}", words.join(",")));
+    let together = std::sync::Barrier::new(ASKING);
+    std::thread::scope(|s| {
+        for _ in 0..ASKING {
+            s.spawn(|| {
+                together.wait();
+                assert!(model.constraints.compile(&spec).is_ok());
+            });
+        }
+    });
+    assert_eq!(compiled(), 1);
+    // What is refused is not kept; what can be read may be.
+    let wrong = regex("a{");
+    for n in [2, 3] {
+        assert!(model.constraints.compile(&wrong).is_err() && compiled() == n);
+    }
+    let unread = schema("{\"not\": {}}");
+    assert!(model.constraints.read(&unread).is_err() && model.constraints.read(&spec).is_ok());
+    assert_eq!(compiled(), 3);
 }
