@@ -1,9 +1,11 @@
 //! The fields of a request's body: taken by name, so that a wrong one is named and an unknown one is noticed.
 
-use serde::de::DeserializeOwned;
+mod given;
+
 use serde_json::{Map, Value};
 
 use crate::ApiError;
+pub use given::Given;
 
 /// A JSON object whose fields are taken out one by one.
 #[derive(Debug, Default)]
@@ -60,21 +62,16 @@ impl Fields {
     ///
     /// # Errors
     /// Of another type: the error names the field.
-    pub fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
-        let Some(value) = self.value(name) else {
-            return Ok(None);
-        };
-        match serde_json::from_value(value) {
-            Ok(value) => Ok(Some(value)),
-            Err(e) => Err(ApiError::field(name, e)),
-        }
+    pub fn take<T: Given>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+        let value = self.value(name);
+        value.map(|v| T::read(name, v)).transpose()
     }
 
     /// A field that must be there.
     ///
     /// # Errors
     /// It is not, or is of another type.
-    pub fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ApiError> {
+    pub fn need<T: Given>(&mut self, name: &str) -> Result<T, ApiError> {
         self.take(name)?
             .ok_or_else(|| ApiError::field(name, "is required"))
     }
@@ -84,11 +81,7 @@ impl Fields {
     /// # Errors
     /// Of another type: in words, with the field's name.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        match self.value(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(mismatch(name, "a string", &other)),
-        }
+        self.take(name)
     }
 
     /// A text that must be there.
@@ -105,11 +98,7 @@ impl Fields {
     /// # Errors
     /// Of another type.
     pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
-        match self.value(name) {
-            None => Ok(None),
-            Some(Value::Array(list)) => Ok(Some(list)),
-            Some(other) => Err(mismatch(name, "a list", &other)),
-        }
+        self.take(name)
     }
 
     /// An object, if it is there and not null.
@@ -140,6 +129,24 @@ impl Fields {
         }
     }
 
+    /// Takes fields that are known and change nothing here: they must be what the surface's clients say they are, and are listed at debug level.
+    ///
+    /// # Errors
+    /// One of another type, by name.
+    pub fn idle(&mut self, what: &str, fields: &[(&str, Idle)]) -> Result<(), ApiError> {
+        let mut idle = Vec::new();
+        for (name, given) in fields {
+            if let Some(value) = self.value(name) {
+                given.check(name, value)?;
+                idle.push(*name);
+            }
+        }
+        if !idle.is_empty() {
+            tracing::debug!("{what}: these change nothing here: {idle:?}");
+        }
+        Ok(())
+    }
+
     /// What was not taken, for who passes it on.
     pub fn rest(self) -> Map<String, Value> {
         self.0
@@ -151,6 +158,45 @@ impl Fields {
             let names: Vec<&String> = self.0.keys().collect();
             tracing::debug!("{what}: unknown fields are ignored: {names:?}");
         }
+    }
+}
+
+/// What a field must hold that changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Idle {
+    /// A string.
+    Text,
+    /// True or false.
+    Flag,
+    /// A number without a fraction.
+    Whole,
+    /// An object.
+    Object,
+    /// An object of strings.
+    Texts,
+}
+
+impl Idle {
+    fn check(self, name: &str, value: Value) -> Result<(), ApiError> {
+        match self {
+            Idle::Text => String::read(name, value).map(drop),
+            Idle::Flag => bool::read(name, value).map(drop),
+            Idle::Whole => i64::read(name, value).map(drop),
+            Idle::Object => Map::read(name, value).map(drop),
+            Idle::Texts => texts(name, value).map(drop),
+        }
+    }
+}
+
+/// An object of strings, which is what OpenAI's `metadata` is.
+///
+/// # Errors
+/// It is none, by the place.
+pub fn texts(field: &str, value: Value) -> Result<Map<String, Value>, ApiError> {
+    let map = Map::read(field, value)?;
+    match map.iter().find(|(_, v)| !v.is_string()) {
+        Some((key, other)) => Err(mismatch(&format!("{field}.{key}"), "a string", other)),
+        None => Ok(map),
     }
 }
 

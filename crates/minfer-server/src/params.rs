@@ -5,7 +5,7 @@ use minfer::sampling::{ConstraintSpec, SamplerKind, SamplerParams};
 use serde_json::{Value, json};
 
 use crate::ApiError;
-use crate::fields::{Fields, kind};
+use crate::fields::{Fields, Given, Idle, kind, mismatch};
 use crate::id;
 
 /// The most answers to one request.
@@ -96,17 +96,7 @@ impl Params {
             ));
         }
         let stream = f.flag("stream")?;
-        let include_usage = match f.value("stream_options") {
-            None => false,
-            Some(_) if !stream => {
-                return Err(ApiError::field("stream_options", "needs \"stream\": true"));
-            }
-            Some(Value::Object(map)) => Fields::of(map).flag("include_usage")?,
-            Some(other) => {
-                let why = format!("must be an object, not {}", kind(&other));
-                return Err(ApiError::field("stream_options", why));
-            }
-        };
+        let include_usage = take_stream_options(f, stream)?;
         let (constraint_field, constraint) = take_constraint(f)?.unzip();
         let generate = Generate {
             sampling,
@@ -143,15 +133,31 @@ impl Params {
     }
 }
 
+/// `stream_options`: whether the usage is told at the stream's end.
+///
+/// # Errors
+/// They are no such options, or there is no stream.
+pub fn take_stream_options(f: &mut Fields, stream: bool) -> Result<bool, ApiError> {
+    const NAME: &str = "stream_options";
+    let Some(mut options) = f.object(NAME)? else {
+        return Ok(false);
+    };
+    if !stream {
+        return Err(ApiError::field(NAME, "needs \"stream\": true"));
+    }
+    let within = |e: ApiError| e.within(NAME);
+    let include = options.flag("include_usage").map_err(within)?;
+    let obfuscation = [("include_obfuscation", Idle::Flag)]; // nothing is hidden by padding
+    options.idle(NAME, &obfuscation).map_err(within)?;
+    options.finish(NAME);
+    Ok(include)
+}
+
 /// A number into a slot, if the field is there; its range is for [`validate`] to check.
 ///
 /// # Errors
 /// Of another type.
-pub fn set<T: serde::de::DeserializeOwned>(
-    f: &mut Fields,
-    name: &str,
-    slot: &mut T,
-) -> Result<(), ApiError> {
+pub fn set<T: Given>(f: &mut Fields, name: &str, slot: &mut T) -> Result<(), ApiError> {
     if let Some(value) = f.take(name)? {
         *slot = value;
     }
@@ -202,14 +208,10 @@ pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Re
         let parsed = match names {
             Value::String(letters) => SamplerKind::parse_letters(&letters),
             Value::Array(list) => {
-                let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
-                let names = names.ok_or_else(|| ApiError::field("samplers", "must be names"))?;
+                let names: Vec<String> = Given::read("samplers", Value::Array(list))?;
                 SamplerKind::parse_names(&names.join(";"))
             }
-            other => {
-                let why = format!("must be a list of names, not {}", kind(&other));
-                return Err(ApiError::field("samplers", why));
-            }
+            other => return Err(mismatch("samplers", "a list of names", &other)),
         };
         s.samplers = parsed.map_err(|e| ApiError::field("samplers", e))?;
     }
@@ -343,16 +345,8 @@ pub fn take_stop(f: &mut Fields) -> Result<Vec<String>, ApiError> {
     let stops = match f.value("stop") {
         None => Vec::new(),
         Some(Value::String(one)) => vec![one],
-        Some(list @ Value::Array(_)) => {
-            serde_json::from_value::<Vec<String>>(list).map_err(|e| ApiError::field("stop", e))?
-        }
-        Some(other) => {
-            let why = format!(
-                "must be a string or a list of strings, not {}",
-                kind(&other)
-            );
-            return Err(ApiError::field("stop", why));
-        }
+        Some(list @ Value::Array(_)) => Given::read("stop", list)?,
+        Some(other) => return Err(mismatch("stop", "a string or a list of strings", &other)),
     };
     check_stops("stop", stops)
 }
@@ -436,10 +430,15 @@ pub fn answer_format(
     name: &str,
     place: &str,
 ) -> Result<Option<ConstraintSpec>, ApiError> {
-    let ty = format
-        .get("type")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    const TYPES: &str = "text, json_object or json_schema";
+    if !format.is_object() {
+        return Err(mismatch(name, "an object", format));
+    }
+    let ty = match format.get("type") {
+        Some(Value::String(ty)) => ty.as_str(),
+        None => "",
+        Some(other) => return Err(mismatch(&format!("{name}.type"), TYPES, other)),
+    };
     match ty {
         "text" => Ok(None),
         // llama-server takes a schema here, too.
@@ -457,7 +456,7 @@ pub fn answer_format(
             schema(s, place).map(Some)
         }
         other => {
-            let why = format!("type must be text, json_object or json_schema, is '{other}'");
+            let why = format!("type must be {TYPES}, is '{other}'");
             Err(ApiError::field(name, why))
         }
     }

@@ -10,18 +10,28 @@ use serde_json::{Map, Value, json};
 use super::{Failure, answer, input};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{self, Chat, Conversation, Turn, blocking, reason_as};
-use crate::fields::Fields;
+use crate::chat::{Chat, Conversation, Length, Turn, blocking, prepare, reason_as};
+use crate::fields::{Fields, Idle};
 use crate::params::{Params, check_stops, schema, set, take_seed, validate};
 use crate::sse;
 use crate::tools::{self, Choice, Offer};
+
+/// Fields that ask for nothing which is done here: accounts, places and prices of Anthropic's service.
+const IDLE: [(&str, Idle); 6] = [
+    ("metadata", Idle::Object),
+    ("service_tier", Idle::Text),
+    ("inference_geo", Idle::Text),
+    ("cache_control", Idle::Object), // what is alike is always kept
+    ("diagnostics", Idle::Object),
+    ("speed", Idle::Text),
+];
 
 /// Answers.
 pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
     let mut fields = Fields::parse(&body)?;
     let name: String = fields.need("model")?;
     let loaded = app.models.get(Some(&name)).await?;
-    let params = take_params(&mut fields, loaded.engine.model())?;
+    let params = take_params(&mut fields, loaded.engine.model(), true)?;
     let chat = take_chat(&mut fields, params)?;
     fields.finish("messages");
     let stream = chat.params.stream;
@@ -32,30 +42,29 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, Failure
     }
 }
 
-/// How long the prompt is.
+/// How long the prompt is, of a request that would be answered: what an answer refuses is refused here, but a prompt that is too long.
 pub async fn count(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failure> {
     let mut fields = Fields::parse(&body)?;
     let name: String = fields.need("model")?;
     let loaded = app.models.get(Some(&name)).await?;
-    let chat = take_chat(&mut fields, Params::plain(loaded.engine.model())?)?;
+    let params = take_params(&mut fields, loaded.engine.model(), false)?;
+    let chat = take_chat(&mut fields, params)?;
     fields.finish("messages/count_tokens");
-    let count = blocking(move || {
-        let prompt = chat::prompt(&loaded, &chat)?;
-        Ok(prompt.len())
-    });
+    let count = blocking(move || Ok(prepare(&loaded, chat, Length::Counted)?.prompt.len()));
     Ok(Json(json!({"input_tokens": count.await?})))
 }
 
-/// How to generate.
-fn take_params(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
+/// How to generate. `answers`: there is to be an answer, whose length must be said.
+fn take_params(f: &mut Fields, model: &Model, answers: bool) -> Result<Params, ApiError> {
     let mut params = Params::plain(model)?;
     params.stream = f.flag("stream")?;
     let generate = &mut params.generate;
-    let limit: usize = f.need("max_tokens")?;
-    if limit == 0 {
-        return Err(ApiError::field("max_tokens", "must be 1 or more, is 0"));
+    generate.n_predict = f.take("max_tokens")?;
+    match generate.n_predict {
+        None if answers => return Err(ApiError::field("max_tokens", "is required")),
+        Some(0) => return Err(ApiError::field("max_tokens", "must be 1 or more, is 0")),
+        _ => {}
     }
-    generate.n_predict = Some(limit);
     let sampling = &mut generate.sampling;
     set(f, "temperature", &mut sampling.temperature)?;
     set(f, "top_p", &mut sampling.top_p)?;
@@ -67,6 +76,7 @@ fn take_params(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
     const ELSEWHERE: &str = "needs a service that this server has not";
     f.refuse("container", &[], ELSEWHERE)?;
     f.refuse("mcp_servers", &[json!([])], ELSEWHERE)?;
+    f.idle("messages", &IDLE)?;
     Ok(params)
 }
 
@@ -142,12 +152,10 @@ fn take_tools(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
     let mut functions = Vec::new();
     for (i, tool) in f.list("tools")?.into_iter().flatten().enumerate() {
         let field = format!("tools[{i}]");
-        match tool.get("type").and_then(Value::as_str) {
-            None | Some("custom") => {}
-            Some(other) => {
-                let why = format!("{other:?} is a tool that a server runs: this one runs none");
-                return Err(ApiError::field(&format!("{field}.type"), why));
-            }
+        let ty = tool.get("type").filter(|ty| !ty.is_null());
+        if let Some(other) = ty.filter(|ty| **ty != "custom") {
+            let why = format!("{other} is a tool that a server runs: this one runs none");
+            return Err(ApiError::field(&format!("{field}.type"), why));
         }
         let function = tools::function(&field, tool)?;
         functions.push((field.clone(), format!("{field}.input_schema"), function));

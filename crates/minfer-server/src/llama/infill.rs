@@ -4,7 +4,6 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use minfer::engine::Model;
-use serde_json::Value;
 
 use super::completion::{Asked, answer};
 use crate::ApiError;
@@ -31,11 +30,10 @@ pub async fn infill(State(app): Shared, body: Bytes) -> Result<Response, ApiErro
 }
 
 fn take_gap(f: &mut Fields, model: &Model) -> Result<Gap, ApiError> {
-    let extra: Vec<Value> = f.take("input_extra")?.unwrap_or_default();
+    let extra = f.list("input_extra")?.unwrap_or_default();
     let extra = extra.into_iter().enumerate().map(|(i, value)| {
         let name = format!("input_extra[{i}]");
-        let value = serde_json::from_value(value).map_err(|e| ApiError::field(&name, e))?;
-        let mut f = Fields::of(value);
+        let mut f = Fields::of_value(&name, value)?;
         Ok(Extra {
             name: f.take("filename").map_err(|e| e.within(&name))?,
             text: f.need("text").map_err(|e| e.within(&name))?,

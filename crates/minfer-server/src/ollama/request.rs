@@ -8,26 +8,26 @@ use serde_json::{Map, Value, json};
 use super::keep_alive;
 use crate::ApiError;
 use crate::app::App;
-use crate::fields::Fields;
+use crate::fields::{Fields, Idle, mismatch};
 use crate::models::{Keep, Loaded};
 use crate::params::{MAX_TOP, Params, schema, take_sampling, take_stop};
 use minfer::sampling::ConstraintSpec;
 
 /// Options that say how a model is run, not what it says: the server's own, set when it was started.
-const RUNNER: [&str; 13] = [
-    "numa",
-    "num_batch",
-    "num_gpu",
-    "main_gpu",
-    "low_vram",
-    "f16_kv",
-    "logits_all",
-    "vocab_only",
-    "use_mmap",
-    "use_mlock",
-    "embedding_only",
-    "num_thread",
-    "num_keep", // of a context that is shifted: here it never is
+const RUNNER: [(&str, Idle); 13] = [
+    ("numa", Idle::Flag),
+    ("num_batch", Idle::Whole),
+    ("num_gpu", Idle::Whole),
+    ("main_gpu", Idle::Whole),
+    ("low_vram", Idle::Flag),
+    ("f16_kv", Idle::Flag),
+    ("logits_all", Idle::Flag),
+    ("vocab_only", Idle::Flag),
+    ("use_mmap", Idle::Flag),
+    ("use_mlock", Idle::Flag),
+    ("embedding_only", Idle::Flag),
+    ("num_thread", Idle::Whole),
+    ("num_keep", Idle::Whole), // of a context that is shifted: here it never is
 ];
 
 /// A model that is asked for, before it is loaded.
@@ -57,15 +57,15 @@ impl Wanted {
         self.keep == Some(Keep::For(Duration::ZERO))
     }
 
-    /// The model, which stays for as long as the request says.
+    /// The model. It stays for as long as the request says once that is [accepted](Asked::accepted).
     ///
     /// # Errors
     /// There is no such model, or it can't be loaded.
     pub async fn load(self, app: &App) -> Result<Asked, ApiError> {
         let loaded = app.models.get(Some(id(app, &self.name))).await?;
-        self.keep.iter().for_each(|keep| loaded.keep(*keep));
         Ok(Asked {
             name: self.name,
+            keep: self.keep,
             loaded,
             since: self.since,
             load: self.since.elapsed(),
@@ -85,6 +85,7 @@ impl Wanted {
 pub struct Asked {
     /// Under this name.
     pub name: String,
+    keep: Option<Keep>,
     /// The model.
     pub loaded: Arc<Loaded>,
     /// When.
@@ -100,6 +101,11 @@ impl Asked {
     /// As [`Wanted::take`] and [`Wanted::load`].
     pub async fn take(app: &App, f: &mut Fields) -> Result<Asked, ApiError> {
         Wanted::take(f)?.load(app).await
+    }
+
+    /// The request is one that is answered: from now on the model stays for as long as it says.
+    pub fn accepted(&self) {
+        self.keep.iter().for_each(|keep| self.loaded.keep(*keep));
     }
 }
 
@@ -165,11 +171,7 @@ pub fn check_options(mut options: Fields, loaded: &Loaded) -> Result<(), ApiErro
         );
         return Err(ApiError::field("num_ctx", why));
     }
-    for name in RUNNER {
-        if let Some(value) = options.value(name) {
-            tracing::debug!("options: {name} {value} is the server's to decide");
-        }
-    }
+    options.idle("options", &RUNNER)?;
     let why = "tail-free sampling is not built in: use min_p";
     options.refuse("tfs_z", &[json!(1), json!(1.0)], why)?;
     let why = "penalties make no exception for line breaks";
@@ -184,10 +186,11 @@ fn take_format(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {
         Some(Value::String(text)) if text.is_empty() => Ok(None),
         Some(Value::String(text)) if text == "json" => Ok(Some(ConstraintSpec::JsonObject)),
         Some(object @ Value::Object(_)) => schema(&object, "format").map(Some),
-        Some(other) => Err(ApiError::field(
-            "format",
-            format!("must be \"json\" or a JSON Schema, is {other}"),
-        )),
+        Some(text @ Value::String(_)) => {
+            let why = format!("must be \"json\" or a JSON Schema, is {text}");
+            Err(ApiError::field("format", why))
+        }
+        Some(other) => Err(mismatch("format", "\"json\" or a JSON Schema", &other)),
     }
 }
 
@@ -206,10 +209,7 @@ pub fn take_think(f: &mut Fields) -> Result<Map<String, Value>, ApiError> {
             kwargs.insert("enable_thinking".to_owned(), json!(true));
             kwargs.insert("reasoning_effort".to_owned(), effort);
         }
-        Some(other) => {
-            let why = format!("must be true, false or an effort, is {other}");
-            return Err(ApiError::field("think", why));
-        }
+        Some(other) => return Err(mismatch("think", "true, false or an effort", &other)),
     }
     Ok(kwargs)
 }

@@ -73,6 +73,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
         held_by(params.constrained_by(), offer.as_ref()),
     )?;
     others::refuse(f)?;
+    f.idle("chat/completions", &others::IDLE)?;
     let split_reasoning = take_reasoning_format(f)?;
     params.generate.reasoning_budget = take_budget(f, split_reasoning, &params)?;
     Ok(Chat {

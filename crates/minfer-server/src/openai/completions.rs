@@ -12,7 +12,7 @@ use minfer::sampling::LogProbs;
 use serde_json::{Map, Value, json};
 
 use super::legacy::Lists;
-use super::{Usage, fingerprint};
+use super::{Usage, fingerprint, others};
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::blocking;
@@ -38,6 +38,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
     let model = loaded.engine.model().clone();
     let (asked, prompts) = blocking(move || {
         let asked = Asked::take(&mut fields, &model)?;
+        fields.idle("completions", &others::USER)?;
         fields.finish("completions");
         let prompts = asked.encode(&model);
         Ok((asked, prompts))

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use minfer::engine::{Embed, Event, Request, Task};
 use serde_json::{Value, json};
 
+use super::others;
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::blocking;
@@ -31,6 +32,7 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiE
         return Err(ApiError::field("input", format!("text {i} is empty")));
     }
     let form = Form::take(&mut fields, loaded.engine.model().hparams().n_embd)?;
+    fields.idle("embeddings", &others::USER)?;
     fields.finish("embeddings");
     let tokenizer = loaded.engine.model().tokenizer().clone();
     let prompts = blocking(move || {

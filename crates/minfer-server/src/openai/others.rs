@@ -4,10 +4,36 @@
 use serde_json::{Value, json};
 
 use crate::ApiError;
-use crate::fields::Fields;
+use crate::fields::{Fields, Idle};
+
+/// Who asks, in the clients' own words: nothing here depends on it.
+pub const USER: [(&str, Idle); 1] = [("user", Idle::Text)];
+
+/// Fields of chat completions that ask for nothing which is done here: accounts, places and prices of OpenAI's service, and guesses at the answer.
+pub const IDLE: [(&str, Idle); 9] = [
+    ("user", Idle::Text),
+    ("safety_identifier", Idle::Text),
+    ("metadata", Idle::Texts),
+    ("store", Idle::Flag),
+    ("service_tier", Idle::Text),
+    ("prompt_cache_key", Idle::Text),
+    ("prompt_cache_options", Idle::Object),
+    ("prompt_cache_retention", Idle::Text),
+    ("prediction", Idle::Object),
+];
+
+/// Those of responses; there `user` and `metadata` are repeated in the answer.
+pub const OF_RESPONSES: [(&str, Idle); 6] = [
+    ("safety_identifier", Idle::Text),
+    ("store", Idle::Flag), // asked for or not: nothing is kept, and the response says so
+    ("service_tier", Idle::Text),
+    ("prompt_cache_key", Idle::Text),
+    ("prompt_cache_options", Idle::Object),
+    ("prompt_cache_retention", Idle::Text),
+];
 
 /// What is refused, unless it has a value that asks for nothing; and the way out.
-fn refused() -> [(&'static str, Value, &'static str); 25] {
+fn refused() -> [(&'static str, Value, &'static str); 26] {
     const SCHEMA: &str = "is another server's name: use response_format or grammar";
     const SERVICE: &str = "needs a service that this server has not";
     const TEMPLATE: &str =
@@ -21,6 +47,7 @@ fn refused() -> [(&'static str, Value, &'static str); 25] {
             "this server answers with text only",
         ),
         ("web_search_options", Value::Null, SERVICE),
+        ("moderation", Value::Null, SERVICE),
         (
             "verbosity",
             json!("medium"),

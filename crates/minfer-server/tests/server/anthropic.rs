@@ -211,3 +211,41 @@ fn failures_have_anthropic_s_shape_and_name_the_field() {
         assert!(message.contains(key), "{key}: {message}");
     }
 }
+
+/// A client that counts before it asks hears what is wrong then, but not that a prompt is too long: that is what it wants to know.
+#[test]
+fn counting_refuses_what_an_answer_refuses() {
+    let mut setup = Setup::of(&["llama"]);
+    setup.engine.n_ctx = 512;
+    let server = setup.start();
+    let fine = json!({"model": server.id(), "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]});
+    let tool = json!([{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"not": {}}}}}]);
+    let format = |schema: Value| json!({"format": {"type": "json_schema", "schema": schema}});
+    let begun = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]);
+    let object = format(json!({"type": "object"}));
+    for more in [
+        vec![("messages", json!([{"role": "king", "content": "Hi"}]))],
+        vec![("temperature", json!("warm"))],
+        vec![("max_tokens", json!(0))],
+        vec![("stop_sequences", json!([""]))],
+        vec![("metadata", json!(7))],
+        vec![("container", json!("c"))],
+        vec![("tools", tool), ("tool_choice", json!({"type": "any"}))],
+        vec![(
+            "output_config",
+            format(json!({"type": "object", "uniqueItems": true})),
+        )],
+        vec![("output_config", object), ("messages", begun)],
+    ] {
+        let body = with(fine.clone(), &more);
+        let answer = server.post("/v1/messages", &body);
+        let count = server.post("/v1/messages/count_tokens", &body);
+        assert_eq!(answer.status, 400, "{body}: {}", answer.text);
+        assert_eq!((count.status, count.text), (400, answer.text), "{body}");
+    }
+    let long = json!([{"role": "user", "content": "a ".repeat(3000)}]);
+    let body = with(fine, &[("messages", long)]);
+    assert_eq!(server.post("/v1/messages", &body).status, 400);
+    let count = server.post("/v1/messages/count_tokens", &body).json();
+    assert!(count["input_tokens"].as_u64() > Some(512), "{count}");
+}

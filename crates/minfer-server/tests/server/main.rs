@@ -25,3 +25,4 @@ mod raw;
 mod reports;
 mod responses;
 mod tools;
+mod types;

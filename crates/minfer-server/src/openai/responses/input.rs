@@ -6,7 +6,7 @@ use minfer::chat::{FunctionCall, Message, ToolCall};
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
-use crate::fields::{Fields, mismatch};
+use crate::fields::{Fields, Idle, mismatch};
 use crate::messages::{self, MAX_MESSAGES, Reader};
 
 /// `instructions` and `input`: a text, or items (messages, reasoning, function calls and what they gave).
@@ -54,9 +54,8 @@ impl Talk {
         match ty.as_deref().unwrap_or("message") {
             "message" => {
                 // They are about the item, not for a template.
-                for key in ["id", "status", "phase"] {
-                    item.value(key);
-                }
+                let own = ["id", "status", "phase"].map(|key| (key, Idle::Text));
+                item.idle("input", &own)?;
                 let mut message = Reader::default().message(item)?;
                 // Reasoning that no answer followed has no turn.
                 let reasoning = self.reasoning.take();

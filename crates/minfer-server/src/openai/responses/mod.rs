@@ -10,11 +10,12 @@ use axum::response::{IntoResponse, Response};
 use minfer::engine::Model;
 use serde_json::{Map, Value, json};
 
+use super::others;
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Turn, blocking, reason_as};
-use crate::fields::{Fields, mismatch};
-use crate::params::{MAX_TOP, Params, answer_format, take_sampling};
+use crate::fields::{Fields, Idle, mismatch, texts};
+use crate::params::{MAX_TOP, Params, answer_format, take_sampling, take_stream_options};
 use crate::sse;
 use crate::tools::{self, Offer};
 use answer::Events;
@@ -73,7 +74,7 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     f.refuse("truncation", &[json!("disabled")], why)?;
     let why = "is chat's name: here it is text.format";
     f.refuse("response_format", &[], why)?;
-    f.value("store"); // asked for or not: nothing is kept, and the response says so
+    f.idle("responses", &others::OF_RESPONSES)?;
     Ok(())
 }
 
@@ -83,6 +84,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     let messages = input::parse(instructions.as_deref(), f.value("input"))?;
     let mut params = Params::plain(model)?;
     params.stream = f.flag("stream")?;
+    take_stream_options(f, params.stream)?; // the usage is always told
     take_sampling(f, &mut params.generate.sampling, model)?;
     params.generate.n_predict = f.take("max_output_tokens")?;
     if params.generate.n_predict == Some(0) {
@@ -106,9 +108,11 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
         reason_as(effort, &mut template_kwargs);
     }
     let (offer, tools) = take_tools(f)?;
+    let metadata = f.value("metadata").map(|v| texts("metadata", v));
+    let metadata = metadata.transpose()?;
     let echo = Echo {
         instructions,
-        metadata: f.value("metadata").unwrap_or(json!({})),
+        metadata: Value::Object(metadata.unwrap_or_default()),
         format,
         effort,
         user: f.take("user")?,
@@ -170,9 +174,11 @@ fn take_format(f: &mut Fields) -> Result<Value, ApiError> {
 /// `reasoning.effort`.
 fn take_effort(f: &mut Fields) -> Result<Option<String>, ApiError> {
     let mut reasoning = Fields::of(f.take("reasoning")?.unwrap_or_default());
-    let effort = reasoning
-        .take("effort")
-        .map_err(|e| e.within("reasoning"))?;
+    let within = |e: ApiError| e.within("reasoning");
+    let effort = reasoning.take("effort").map_err(within)?;
+    // Reasoning is shown as it is.
+    let shown = ["summary", "generate_summary", "context", "mode"].map(|name| (name, Idle::Text));
+    reasoning.idle("reasoning", &shown).map_err(within)?;
     reasoning.finish("reasoning");
     Ok(effort)
 }

@@ -1,0 +1,149 @@
+//! What a field may hold, and what a client is told that sends something else.
+
+use serde_json::{Map, Value};
+
+use super::{kind, mismatch};
+use crate::ApiError;
+
+/// Something that a field holds.
+pub trait Given: Sized {
+    /// Of the value that stands at `field`.
+    ///
+    /// # Errors
+    /// Of another type, in words: the field, what was given and what is accepted.
+    fn read(field: &str, value: Value) -> Result<Self, ApiError>;
+}
+
+impl Given for Value {
+    fn read(_: &str, value: Value) -> Result<Value, ApiError> {
+        Ok(value)
+    }
+}
+
+impl Given for bool {
+    fn read(field: &str, value: Value) -> Result<bool, ApiError> {
+        match value {
+            Value::Bool(flag) => Ok(flag),
+            other => Err(mismatch(field, "true or false", &other)),
+        }
+    }
+}
+
+impl Given for String {
+    fn read(field: &str, value: Value) -> Result<String, ApiError> {
+        match value {
+            Value::String(text) => Ok(text),
+            other => Err(mismatch(field, "a string", &other)),
+        }
+    }
+}
+
+impl Given for f32 {
+    fn read(field: &str, value: Value) -> Result<f32, ApiError> {
+        let number = value.as_f64().map(|x| x as f32);
+        number.ok_or_else(|| mismatch(field, "a number", &value))
+    }
+}
+
+impl Given for Map<String, Value> {
+    fn read(field: &str, value: Value) -> Result<Map<String, Value>, ApiError> {
+        match value {
+            Value::Object(map) => Ok(map),
+            other => Err(mismatch(field, "an object", &other)),
+        }
+    }
+}
+
+impl<T: Given> Given for Vec<T> {
+    fn read(field: &str, value: Value) -> Result<Vec<T>, ApiError> {
+        let Value::Array(list) = value else {
+            return Err(mismatch(field, "a list", &value));
+        };
+        let one = |(i, value)| T::read(&format!("{field}[{i}]"), value);
+        list.into_iter().enumerate().map(one).collect()
+    }
+}
+
+/// A number without a fraction, of a range that the type has.
+fn whole<T: TryFrom<i128>>(field: &str, value: &Value, wanted: &str) -> Result<T, ApiError> {
+    let number = value.as_i64().map(i128::from);
+    let number = number.or_else(|| value.as_u64().map(i128::from));
+    let fits = number.and_then(|n| T::try_from(n).ok());
+    fits.ok_or_else(|| match value {
+        Value::Number(n) => ApiError::field(field, format!("must be {wanted}, is {n}")),
+        other => ApiError::field(field, format!("must be {wanted}, not {}", kind(other))),
+    })
+}
+
+macro_rules! whole {
+    ($($type:ty: $wanted:literal,)*) => {$(
+        impl Given for $type {
+            fn read(field: &str, value: Value) -> Result<$type, ApiError> {
+                whole(field, &value, $wanted)
+            }
+        }
+    )*};
+}
+
+whole! {
+    i32: "a whole number of 32 bits",
+    i64: "a whole number",
+    u32: "a whole number of 0 or more",
+    u64: "a whole number of 0 or more",
+    usize: "a whole number of 0 or more",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn said<T: Given>(value: Value) -> String {
+        T::read("f", value).err().expect("refused").message
+    }
+
+    #[test]
+    fn what_is_accepted_and_what_was_given_are_said_in_words() {
+        assert_eq!(said::<f32>(json!("a")), "f: must be a number, not a string");
+        assert_eq!(
+            said::<bool>(json!(1)),
+            "f: must be true or false, not a number"
+        );
+        assert_eq!(
+            said::<String>(json!(["a"])),
+            "f: must be a string, not a list"
+        );
+        assert_eq!(
+            said::<Map<String, Value>>(json!(true)),
+            "f: must be an object, not a boolean"
+        );
+        let whole = "f: must be a whole number of 0 or more";
+        assert_eq!(said::<usize>(json!(-1)), format!("{whole}, is -1"));
+        assert_eq!(said::<usize>(json!(1.5)), format!("{whole}, is 1.5"));
+        assert_eq!(
+            said::<u32>(json!(1u64 << 32)),
+            format!("{whole}, is 4294967296")
+        );
+        assert_eq!(said::<u32>(json!({})), format!("{whole}, not an object"));
+        assert_eq!(
+            said::<i64>(json!(u64::MAX)),
+            format!("f: must be a whole number, is {}", u64::MAX)
+        );
+        assert_eq!(
+            said::<Vec<u32>>(json!([1, "2"])),
+            "f[1]: must be a whole number of 0 or more, not a string"
+        );
+        assert_eq!(
+            said::<Vec<String>>(json!("a")),
+            "f: must be a list, not a string"
+        );
+    }
+
+    #[test]
+    fn what_fits_is_taken() {
+        assert_eq!(f32::read("f", json!(1)), Ok(1.0));
+        assert_eq!(i64::read("f", json!(-1)), Ok(-1));
+        assert_eq!(u64::read("f", json!(u64::MAX)), Ok(u64::MAX));
+        assert_eq!(Vec::read("f", json!(["a"])), Ok(vec!["a".to_owned()]));
+    }
+}
