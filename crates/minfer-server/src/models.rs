@@ -2,6 +2,8 @@
 
 mod registry;
 mod room;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -151,7 +153,7 @@ impl Models {
     /// loaded: the next request tries again.
     pub async fn get(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
         let slot = self.slot(name)?;
-        let mut outcome = match self.0.enter(slot) {
+        let outcome = match self.0.enter(slot) {
             Entered::Present(loaded) => return Ok(loaded),
             Entered::Loading(outcome) => outcome,
             Entered::Load(tell, outcome) => {
@@ -160,12 +162,7 @@ impl Models {
                 outcome
             }
         };
-        let known = outcome.wait_for(Option::is_some).await;
-        let known = known.map(|o| o.clone());
-        known
-            .ok()
-            .flatten()
-            .unwrap_or_else(|| Err(registry::panicked()))
+        registry::known(outcome).await
     }
 
     /// Unloads the model of this name: now if it is idle, else once the requests that hold it have ended. One that is
@@ -175,10 +172,11 @@ impl Models {
     /// 404 with the names there are; what loading it says, if that is under way.
     pub async fn unload(&self, name: &str) -> Result<(), ApiError> {
         let slot = self.slot(Some(name))?;
-        if self.0.is_absent(slot) {
-            return Ok(());
+        if let Some(outcome) = self.0.dismiss(slot) {
+            registry::known(outcome)
+                .await?
+                .keep(Keep::For(Duration::ZERO));
         }
-        self.get(Some(name)).await?.keep(Keep::For(Duration::ZERO));
         let registry = self.0.clone();
         blocking(move || {
             registry.unload_due();

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use minfer::engine::{Engine, Model};
@@ -41,8 +41,8 @@ pub(super) struct Registry {
 pub(super) struct Held {
     /// Of each model.
     pub(super) slots: Vec<Slot>,
-    /// The bytes of each engine that is on its way out.
-    pub(super) leaving: Vec<u64>,
+    /// Engines on their way out: the model of each, and its bytes.
+    pub(super) leaving: Vec<(usize, u64)>,
 }
 
 pub(super) type Outcome = Result<Arc<Loaded>, ApiError>;
@@ -111,7 +111,14 @@ impl Drop for Lease {
     }
 }
 
-pub(super) fn panicked() -> ApiError {
+/// What became of a load, once that is known.
+pub(super) async fn known(mut outcome: watch::Receiver<Option<Outcome>>) -> Outcome {
+    let known = outcome.wait_for(Option::is_some).await;
+    let known = known.map(|o| o.clone());
+    known.ok().flatten().unwrap_or_else(|| Err(panicked()))
+}
+
+fn panicked() -> ApiError {
     let message = "the model could not be loaded: internal error, the server goes on";
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
@@ -147,8 +154,16 @@ impl Registry {
         self.ready.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_absent(&self, slot: usize) -> bool {
-        matches!(self.lock().slots.get(slot), None | Some(Slot::Absent))
+    /// Lets a model go once nobody holds it; one that is being loaded must be there first: the news of that. One that is not loaded stays so.
+    pub(super) fn dismiss(&self, slot: usize) -> Option<watch::Receiver<Option<Outcome>>> {
+        match self.lock().slots.get_mut(slot) {
+            Some(Slot::Present(p)) => {
+                p.keep = Keep::For(Duration::ZERO);
+                None
+            }
+            Some(Slot::Loading(_, outcome)) => Some(outcome.clone()),
+            Some(Slot::Absent) | None => None,
+        }
     }
 
     pub(super) fn id(&self, slot: usize) -> &str {

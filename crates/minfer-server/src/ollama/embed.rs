@@ -96,6 +96,7 @@ async fn vectors(
     };
     let request = Request::new(Vec::new(), Task::Embed(embed));
     let mut work = Completion::start(asked.loaded.clone(), field, prompts, request, 1).await?;
+    asked.accepted();
     while let Some((which, event)) = work.next().await? {
         if let (Event::Embedding { values }, Some(slot)) = (event, vectors.get_mut(which)) {
             *slot = values;

@@ -34,9 +34,11 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
     let loaded = asked.loaded.clone();
     let chat = blocking(move || take_chat(f, messages, &loaded)).await?;
     if empty {
+        asked.accepted();
         return Ok(nothing_said(&asked.name, Form::Chat, "load"));
     }
     let talk = Conversation::start(asked.loaded.clone(), chat).await?;
+    asked.accepted();
     Ok(Head::new(asked, Form::Chat).answer(talk).await?)
 }
 
@@ -109,9 +111,11 @@ pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failu
     })
     .await?;
     if empty {
+        asked.accepted();
         return Ok(nothing_said(&asked.name, Form::Generate, "load"));
     }
     let talk = prompt.start(&asked, params, template_kwargs).await?;
+    asked.accepted();
     Ok(Head::new(asked, Form::Generate).answer(talk).await?)
 }
 

@@ -213,3 +213,30 @@ fn what_is_no_time_is_refused_and_loads_nothing() {
     }
     assert_eq!(loaded(&server), ["llama"]);
 }
+
+/// What is refused changes nothing, however late it is noticed.
+#[test]
+fn a_refused_request_changes_no_time() {
+    let server = Setup::of(&["llama", "qwen3"]).start();
+    let long = "a ".repeat(2000);
+    let talk = json!([{"role": "user", "content": long}]);
+    for (path, wrong) in [
+        ("/api/chat", ("options", json!({"temperature": "warm"}))),
+        ("/api/chat", ("messages", talk)),
+        ("/api/chat", ("tools", json!([{"type": "weapon"}]))),
+        ("/api/generate", ("options", json!({"num_ctx": 1 << 20}))),
+        ("/api/generate", ("prompt", json!(long))),
+        ("/api/embed", ("dimensions", json!(0))),
+        ("/api/embed", ("input", json!(long))),
+        ("/api/embeddings", ("prompt", json!(long))),
+    ] {
+        fine(&server, path, json!("10m"));
+        let before = running(&server, "qwen3").expect("loaded");
+        let more = [("keep_alive", json!(0)), wrong];
+        let reply = ask(&server, path, &more);
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text);
+        std::thread::sleep(Duration::from_millis(50));
+        let after = running(&server, "qwen3").expect("still loaded");
+        assert!(before["expires_at"].as_str() <= after["expires_at"].as_str());
+    }
+}
