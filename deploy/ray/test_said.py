@@ -212,7 +212,7 @@ def test_failures_in_each_surface_s_words() -> None:
         assert parse(form.event(failure).removesuffix(form.end)) == failure
         assert unavailable(failure) == "gone", surface
         assert unavailable(parse(form.event(failure)) or {}) == "gone", surface
-    # What `minfer serve` writes as the last line of a stream of Ollama's: one error is the replica's, the others are the answer's own.
+    # The last line of a stream of Ollama's as `minfer serve` writes it. Other errors are the answer's own.
     line = b'{"error":"the engine has stopped","type":"unavailable_error"}'
     assert unavailable(parse(line) or {}) == "the engine has stopped"
     others: list[Json] = [
