@@ -238,4 +238,8 @@ impl Lanes for Avx512 {
     unsafe fn prefetch(p: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(p.cast())
     }
+    #[inline(always)]
+    unsafe fn prefetch_far(p: *const u8) {
+        _mm_prefetch::<_MM_HINT_T1>(p.cast())
+    }
 }

@@ -32,6 +32,9 @@ pub use scalar::Scalar;
 /// Lanes of an f32 or i32 vector.
 pub const LANES: usize = 16;
 
+/// How far ahead of a stream [`Lanes::ask_ahead`] begins to ask, in bytes.
+pub const FAR_AHEAD: usize = 14336;
+
 /// One instruction set seen as a machine of sixteen lanes.
 ///
 /// `F` holds 16 f32, `I` 16 i32, `B` 64 u8, `M` 16 truth values, and `D` is the accumulator of the integer
@@ -171,6 +174,25 @@ pub trait Lanes: Copy + 'static {
     /// Asks for the cache line at `p`, which need not be valid.
     #[inline(always)]
     unsafe fn prefetch(_p: *const u8) {}
+
+    /// The same, but only into the second cache: more of these can be under way at a time.
+    #[inline(always)]
+    unsafe fn prefetch_far(_p: *const u8) {}
+
+    /// Asks for the lines that a stream of reads from memory, now at `p`, comes to. In two steps: from afar into
+    /// the second cache, which has room for the many lines that a thread's whole bandwidth keeps under way, and
+    /// from there into the first. Without `far`, when the stream ends before, only the second step. Both
+    /// distances are measured (`examples/bench_kernels.rs`).
+    #[inline(always)]
+    unsafe fn ask_ahead(p: *const u8, far: bool) {
+        // SAFETY: the caller's, passed on; nothing is loaded.
+        unsafe {
+            Self::prefetch(p.wrapping_add(6144));
+            if far {
+                Self::prefetch_far(p.wrapping_add(FAR_AHEAD));
+            }
+        }
+    }
     /// +0 in every lane.
     #[inline(always)]
     unsafe fn f_zero() -> Self::F {

@@ -488,4 +488,8 @@ impl<T: Dot> Lanes for Quad<T> {
     unsafe fn prefetch(p: *const u8) {
         asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
     }
+    #[inline(always)]
+    unsafe fn prefetch_far(p: *const u8) {
+        asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
+    }
 }

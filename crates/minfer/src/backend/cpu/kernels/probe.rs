@@ -187,7 +187,7 @@ unsafe fn sum<L: Lanes, const PREFETCH: bool>(bytes: &[u8]) -> i32 {
         let mut i = 0;
         while i < 8 {
             if PREFETCH {
-                L::prefetch(p.wrapping_add(8192 + 64 * i));
+                L::ask_ahead(p.wrapping_add(64 * i), true);
             }
             sums[i] = L::i_add(sums[i], L::i_load(p.add(64 * i).cast()));
             i += 1;

@@ -46,7 +46,8 @@ pub unsafe fn unpack<L: Lanes>(w: &PackedMatrix, s: usize, panel: *mut u8) {
     })
 }
 
-/// Products of strip `s` as packed with a tile of `n` columns, to `[n][16]`.
+/// Products of strip `s` as packed with a tile of `n` columns, to `[n][16]`; `far`: one strip at a time asks for
+/// what follows from afar.
 ///
 /// # Safety
 /// As for the kernel that it calls.
@@ -54,12 +55,13 @@ pub unsafe fn direct_product<L: Lanes>(
     w: &PackedMatrix,
     s: usize,
     n: usize,
+    far: bool,
     acts: *const u8,
     out: *mut f32,
 ) {
     let (strip, cols) = (w.strip(s), w.layout().cols);
     by_format!(w.layout().ty, F => {
-        let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, more: false, out };
+        let args = Operands { strips: strip, stride: 0, superblocks: cols / 32 / F::BLOCKS, acts, more: false, far, out };
         if L::WIDE {
             match n {
                 8 => args.call::<L, F, 1, 8, 8>(),
@@ -88,11 +90,12 @@ pub unsafe fn panel_product<L: Lanes>(
     let cols = w.layout().cols;
     by_format!(w.layout().ty, F => {
         type P = <F as Format>::Panel;
-        let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, more: false, out };
+        let args = Operands { strips: panel, stride, superblocks: cols / 32, acts, more: false, far: false, out };
         if L::WIDE {
             match n {
                 12 if F::HALF => args.parts::<L, P, 2, 4, 12>(),
                 12 => args.parts::<L, P, 2, 6, 12>(),
+                8 => args.parts::<L, P, 2, 4, 8>(),
                 4 => args.call::<L, P, 2, 4, 4>(),
                 2 => args.call::<L, P, 2, 2, 2>(),
                 _ => args.call::<L, P, 2, 1, 1>(),
@@ -110,6 +113,7 @@ struct Operands {
     superblocks: usize,
     acts: *const u8,
     more: bool,
+    far: bool,
     out: *mut f32,
 }
 
@@ -127,6 +131,7 @@ impl Operands {
             superblocks,
             acts,
             more,
+            far,
             out,
         } = self;
         let format = PhantomData;
@@ -136,6 +141,7 @@ impl Operands {
             superblocks,
             acts,
             more,
+            far,
             out,
             format,
         })
@@ -189,7 +195,8 @@ impl Operands {
 }
 
 /// Products of columns `ks` of a strip of floats with a tile of `n` columns, to `[n][32]`; `ks` that don't
-/// begin at 0 continue the sums that are there.
+/// begin at 0 continue the sums that are there. `fresh`: no tile before had these weights; `far`: ask for what
+/// follows from afar.
 ///
 /// # Safety
 /// As for the kernel that it calls.
@@ -198,10 +205,14 @@ pub unsafe fn float_product<L: Lanes>(
     s: usize,
     ks: Range<usize>,
     n: usize,
+    fresh: bool,
+    far: bool,
     acts: *const u8,
     out: *mut f32,
 ) {
     let args = FloatOperands {
+        fresh,
+        far,
         strip: w.strip(s),
         acts: acts.cast(),
         ks,
@@ -216,6 +227,8 @@ pub unsafe fn float_product<L: Lanes>(
 
 /// The arguments of a [`FloatProduct`], its shape not chosen yet.
 struct FloatOperands {
+    fresh: bool,
+    far: bool,
     strip: *const u8,
     acts: *const f32,
     ks: Range<usize>,
@@ -246,6 +259,8 @@ impl FloatOperands {
             strip: self.strip.add(2 * LANES * F::SIZE * self.ks.start),
             k: self.ks.len(),
             more: self.ks.start > 0,
+            fresh: self.fresh,
+            far: self.far,
             acts: self.acts.add(N * self.ks.start),
             out: self.out,
             format: PhantomData,

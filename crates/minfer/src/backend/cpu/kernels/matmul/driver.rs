@@ -15,7 +15,8 @@ use crate::backend::cpu::buffer::AlignedBuffer;
 use crate::backend::cpu::pack::PackedMatrix;
 use crate::backend::cpu::rows::Rows;
 use crate::graph::Activation;
-use crate::lanes::{Kernel, LANES, Lanes, Machine, math};
+use crate::lanes::{FAR_AHEAD, Kernel, LANES, Lanes, Machine, math};
+use crate::numeric::GgmlType;
 
 /// What is done with a product before it is stored: the same f32 operations, in the same order, as separate
 /// nodes would do.
@@ -44,7 +45,9 @@ impl Scratch {
     /// Bytes that a product with so many columns of `k` values needs.
     pub fn bytes(machine: Machine, kind: ActKind, tokens: usize, k: usize) -> usize {
         match kind {
-            ActKind::Q8 if tokens > direct_columns(machine) => 2 * MAX_GROUP * panel_bytes(k),
+            ActKind::Q8 if tokens > direct_columns(machine).min(DIRECT_HALVES) => {
+                2 * MAX_GROUP * panel_bytes(k)
+            }
             ActKind::F32 if in_pieces(tokens, k) => 2 * tokens * FLOAT_SUMS,
             _ => 0,
         }
@@ -197,6 +200,14 @@ impl Job<'_> {
         if self.glu.is_some() { 2 } else { 1 }
     }
 
+    /// Whether strip `s` and those after it are to be asked for from afar: a long stream, not at its end. Small
+    /// models' matrices often come from a cache, where asking twice only costs.
+    #[inline(always)]
+    fn far(&self, w: &PackedMatrix, s: usize) -> bool {
+        let bytes = w.layout().strip_bytes();
+        self.strips.len() * bytes > LONG_STREAM && (self.strips.end - s) * bytes > FAR_AHEAD
+    }
+
     /// All columns of float strips: k by pieces that stay in the first cache for all tiles. The sums wait
     /// in memory meanwhile, which changes no bit of them.
     #[inline(always)]
@@ -219,7 +230,9 @@ impl Job<'_> {
                             sums[m] = self.panels.add(at).cast();
                         }
                         let (w, ks) = (self.weights[m], ks.clone());
-                        float_product::<L>(w, s, ks, tile.width, self.acts.tile(tile), sums[m]);
+                        let (fresh, far) = (tile.first == 0, self.far(w, s));
+                        let acts = self.acts.tile(tile);
+                        float_product::<L>(w, s, ks, tile.width, fresh, far, acts, sums[m]);
                     }
                     if ks.end == k {
                         self.finish::<L>(2 * s, 2, tile, sums);
@@ -241,7 +254,8 @@ impl Job<'_> {
             for &tile in self.acts.tiles() {
                 for m in 0..self.matrices() {
                     let (w, sums) = (self.weights[m], sums[m].0.as_mut_ptr().cast());
-                    direct_product::<L>(w, s, tile.width, self.acts.tile(tile), sums);
+                    let acts = self.acts.tile(tile);
+                    direct_product::<L>(w, s, tile.width, self.far(w, s), acts, sums);
                 }
                 let sums = sums.each_mut().map(|s| s.0.as_mut_ptr().cast());
                 self.finish::<L>(s, 1, tile, sums);
@@ -363,7 +377,9 @@ impl Kernel for Job<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        match (self.acts.kind(), self.acts.direct()) {
+        let direct =
+            self.acts.direct() && self.acts.tokens() <= direct_most(self.weights[0].layout().ty);
+        match (self.acts.kind(), direct) {
             (ActKind::F32, _) => self.floats::<L>(),
             (ActKind::Q8, true) => self.direct::<L>(),
             (ActKind::Q8, false) => self.panels::<L>(),
@@ -373,6 +389,9 @@ impl Kernel for Job<'_> {
 
 /// Bytes of a column's sums of a strip of floats.
 const FLOAT_SUMS: usize = 4 * MAX_GROUP * LANES;
+/// A thread's strips of more bytes than these are a long stream (SmolLM2's matrices, 5 % slower with two steps
+/// from a last cache that holds it, are shorter; those of models over 300 MB, 10-14 % faster, mostly longer).
+const LONG_STREAM: usize = 600 << 10;
 /// Columns of float weights that are multiplied with all tiles before the next: 32 rows of them and a tile's
 /// activations fit in the first cache together.
 const FLOAT_PIECE: usize = 256;
@@ -385,4 +404,17 @@ fn in_pieces(tokens: usize, k: usize) -> bool {
 /// Room for a panel of `cols` columns of any format.
 fn panel_bytes(cols: usize) -> usize {
     cols / 32 * 640
+}
+
+/// Up to how many columns Q6_K is multiplied as it is packed: a block costs it two conversions and scales, which
+/// leave no room in registers for unpacking beside wide tiles (`bench_kernels`: at 32 columns 35 % of the peak,
+/// 44 % from panels).
+const DIRECT_HALVES: usize = 16;
+
+/// The same of any type, where the machine allows it at all ([`direct_columns`]).
+fn direct_most(ty: GgmlType) -> usize {
+    match ty {
+        GgmlType::Q6_K => DIRECT_HALVES,
+        _ => usize::MAX,
+    }
 }

@@ -8,9 +8,6 @@ use std::marker::PhantomData;
 
 use crate::lanes::{Kernel, LANES, Lanes};
 
-/// How far ahead packed strips are prefetched when they come from memory.
-const AHEAD: usize = 4096;
-
 /// A float type of weights.
 pub trait FloatFormat: 'static {
     /// Bytes of a value.
@@ -57,11 +54,14 @@ impl FloatFormat for Bf16 {
 ///
 /// # Safety
 /// `strip` points to `k` columns of a strip, `acts` to as many times N values of a tile, `out` to 32 N
-/// values: with `more`, the sums over the columns before, which go on in the same order.
+/// values: with `more`, the sums over the columns before, which go on in the same order. With `fresh` the
+/// strip comes from memory, and what follows it is asked for ahead; with `far`, from afar.
 pub struct FloatProduct<F, const N: usize> {
     pub strip: *const u8,
     pub k: usize,
     pub more: bool,
+    pub fresh: bool,
+    pub far: bool,
     pub acts: *const f32,
     pub out: *mut f32,
     pub format: PhantomData<F>,
@@ -81,10 +81,10 @@ impl<F: FloatFormat, const N: usize> Kernel for FloatProduct<F, N> {
         }
         let (mut p, mut a) = (self.strip, self.acts);
         for _ in 0..self.k {
-            if N <= 4 {
-                L::prefetch(p.wrapping_add(AHEAD));
+            if self.fresh {
+                L::ask_ahead(p, self.far);
                 if F::SIZE == 4 {
-                    L::prefetch(p.wrapping_add(AHEAD + 64));
+                    L::ask_ahead(p.wrapping_add(64), self.far);
                 }
             }
             let w = [F::load::<L>(p), F::load::<L>(p.add(LANES * F::SIZE))];

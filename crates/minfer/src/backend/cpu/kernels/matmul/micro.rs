@@ -15,23 +15,20 @@ use super::format::{Format, HEAD};
 use super::tiles::TilePlaces;
 use crate::lanes::{Kernel, LANES, Lanes};
 
-/// How far ahead packed strips are prefetched when they come from memory. The header of a superblock
-/// confuses the hardware prefetcher, so this is what makes K-quants reach the memory's bandwidth.
-const AHEAD: usize = 6144;
-
 /// Products of R strips with N neighbouring columns of a tile of W, written as `[N][16 R]` f32.
 ///
 /// # Safety
 /// `strips` points to R strips of `superblocks` superblocks, `stride` bytes apart (they may be the same
 /// strip); `acts` to the first of the columns (4 bytes a column) in a tile of W columns and as many
 /// blocks; `out` to 16 R N values: with `more`, the sums over the blocks before, which go on in the same
-/// order.
+/// order. `far`: R = 1 asks ahead from afar.
 pub struct Product<F, const R: usize, const N: usize, const W: usize> {
     pub strips: *const u8,
     pub stride: usize,
     pub superblocks: usize,
     pub acts: *const u8,
     pub more: bool,
+    pub far: bool,
     pub out: *mut f32,
     pub format: PhantomData<F>,
 }
@@ -57,7 +54,7 @@ impl<F: Format, const R: usize, const N: usize, const W: usize> Kernel for Produ
             }
             for b in 0..F::BLOCKS {
                 if R == 1 {
-                    prefetch::<L, F>(p, b);
+                    prefetch::<L, F>(p, b, self.far);
                 }
                 let at = At {
                     strips: p,
@@ -89,14 +86,15 @@ struct At {
 
 type Heads<const R: usize> = [MaybeUninit<[f32; HEAD]>; R];
 
-/// Asks for the lines that the same block will need a few superblocks later.
+/// Asks for the lines that the same block will need a few superblocks later. A superblock's header confuses
+/// the hardware prefetcher, so this is what makes K-quants reach the memory's bandwidth.
 #[inline(always)]
-unsafe fn prefetch<L: Lanes, F: Format>(p: *const u8, b: usize) {
+unsafe fn prefetch<L: Lanes, F: Format>(p: *const u8, b: usize, far: bool) {
     let share = F::BYTES / F::BLOCKS;
     let mut x = 0;
     while x < share + 63 {
         // No load: past the end of the strips it asks for something else, or nothing.
-        L::prefetch(p.wrapping_add(b * share + AHEAD + x));
+        L::ask_ahead(p.wrapping_add(b * share + x), far);
         x += 64;
     }
 }
