@@ -47,6 +47,8 @@ pub mod kv;
 
 pub mod engine;
 
+pub mod words;
+
 mod error;
 
 pub use error::Error;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::answer::Answer;
+use super::check;
 use super::compiler::Compiler;
 use super::core::Core;
 use super::draft::{self, Drafter};
@@ -14,13 +15,11 @@ use super::options::within;
 use super::queue::{Queue, Refused};
 use super::request::{Generate, Request, Task};
 use super::sequence::{Sequence, Want};
-use super::session::Fits;
-use super::speculate::Speculation;
 use super::stats::Stats;
 use super::{EngineError, EngineOptions, Model};
 use crate::Error;
 use crate::backend::{self, cpu::threads::DefaultFloatEnv};
-use crate::graph::{Backend, LayerKind, PAGE, Profile};
+use crate::graph::{Backend, LayerKind, Profile};
 use crate::sampling::ConstraintSpec;
 
 enum Job {
@@ -274,84 +273,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::submit`], but for the constraint and the queue.
     pub fn check(&self, request: &Request) -> Result<(), Error> {
-        if let Task::Measure(m) = &request.task {
-            return Ok(self.check_measure(m)?);
-        }
-        let (n_ctx, h) = (self.options.n_ctx, self.model.hparams());
-        let mut held = 0;
-        if let Some(session) = &request.session {
-            session.check(&Fits {
-                model: self.model.fingerprint(),
-                type_k: self.options.type_k.name(),
-                type_v: self.options.type_v.name(),
-                full_page: self.page_bytes[0],
-                windowed_page: self.page_bytes[1],
-                n_vocab: h.n_vocab,
-                n_ctx,
-            })?;
-            held = session.positions();
-        }
-        let prompt = request.prompt.len() + held;
-        if prompt == 0 {
-            return Err(EngineError::EmptyPrompt.into());
-        }
-        // A session may be full, and shift.
-        let shifts = held > 0 && matches!(&request.task, Task::Generate(g) if g.context_shift);
-        if prompt > n_ctx && !shifts {
-            let limit = h.n_ctx_train;
-            return Err(EngineError::PromptTooLong {
-                prompt,
-                n_ctx,
-                limit,
-            }
-            .into());
-        }
-        if let Some(id) = request.prompt.iter().find(|t| **t as usize >= h.n_vocab) {
-            let (id, n_vocab) = (*id, h.n_vocab);
-            return Err(EngineError::TokenOutOfRange { id, n_vocab }.into());
-        }
-        match &request.task {
-            Task::Generate(g) => Ok(self.check_generate(g, request.session.is_some())?),
-            _ if request.session.is_some() => Err(EngineError::SessionTask.into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_generate(&self, g: &Generate, session: bool) -> Result<(), EngineError> {
-        let (n_keep, n_ctx) = (g.n_keep, self.options.n_ctx);
-        if g.context_shift && n_keep.div_ceil(PAGE) + 2 > n_ctx / PAGE {
-            return Err(EngineError::NothingToShift { n_keep, n_ctx });
-        }
-        if g.speculation == Speculation::Draft && self.options.draft.is_none() {
-            return Err(EngineError::NoDraft);
-        }
-        let reasoning = g.reading.as_ref().and_then(|r| r.reasoning);
-        if g.reasoning_budget.is_some() && reasoning.is_none() {
-            return Err(EngineError::BudgetWithoutReasoning);
-        }
-        match session && g.prompt_logprobs.is_some() {
-            true => Err(EngineError::SessionTask),
-            false => Ok(()),
-        }
-    }
-
-    fn check_measure(&self, m: &Measure) -> Result<(), EngineError> {
-        within("n_seqs", m.n_seqs, self.options.n_seqs)?;
-        within("repetitions", m.repetitions, usize::MAX)?;
-        if m.logits {
-            within("n_gen", m.n_gen, usize::MAX)?;
-        }
-        let (depth, n_ctx) = (m.depth, self.options.n_ctx);
-        let tokens = m.n_prompt.saturating_add(m.n_gen);
-        within("n_prompt + n_gen", tokens, usize::MAX)?;
-        match depth.saturating_add(tokens) > n_ctx {
-            true => Err(EngineError::MeasureTooLong {
-                depth,
-                tokens,
-                n_ctx,
-            }),
-            false => Ok(()),
-        }
+        check::request(request, &self.model, &self.options, Some(self.page_bytes))
     }
 }
 

@@ -150,7 +150,7 @@ pub(super) fn check(
 }
 
 /// Bytes that this process may have at most: the machine's memory, or less by its control group.
-fn limit() -> Option<u64> {
+pub(super) fn limit() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| {
         let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;

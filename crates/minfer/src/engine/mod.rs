@@ -9,6 +9,7 @@
 mod admit;
 mod answer;
 mod batch;
+mod check;
 mod compiler;
 mod core;
 mod draft;
@@ -28,6 +29,7 @@ mod request;
 mod schedule_tests;
 mod sequence;
 mod session;
+mod session_file;
 mod shift;
 mod speculate;
 mod stats;
@@ -48,11 +50,13 @@ pub use speculate::Speculation;
 pub use stats::{Places, Stats, Step};
 pub use work::Work;
 
+use crate::words::{count, size, size_or_more};
+
 /// Why a request or an engine is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The prompt is longer than the context.
-    #[error("the prompt has {prompt} tokens, the context {n_ctx}: {}", way_out(*n_ctx, *limit))]
+    #[error("the prompt has {}, the context {n_ctx}: {}", count(*prompt, "token"), way_out(*n_ctx, *limit))]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: usize,
@@ -63,7 +67,7 @@ pub enum EngineError {
     },
     /// A measurement needs more positions than a sequence has.
     #[error(
-        "{depth} tokens of depth and {tokens} measured ones are {}, the context has {n_ctx}", depth + tokens
+        "{} of depth and {tokens} measured ones are {}, the context has {n_ctx}", count(*depth, "token"), depth + tokens
     )]
     MeasureTooLong {
         /// Tokens before the clock starts.
@@ -111,8 +115,8 @@ pub enum EngineError {
     },
     /// Not even one sequence of the context fits into the memory for KV.
     #[error(
-        "a context of {n_ctx} tokens needs {} MB of KV, --kv-memory gives {}: raise it, lower --n-ctx, or \
-         use --cache-type-k and -v q8_0", need.div_ceil(1_000_000), limit / 1_000_000
+        "a context of {} needs at least {} of KV, --kv-memory gives {}: raise it, lower --n-ctx, or \
+         use --cache-type-k and -v q8_0", count(*n_ctx, "token"), size_or_more(*need), size(*limit)
     )]
     KvMemory {
         /// Bytes of one sequence's pages.
@@ -124,8 +128,8 @@ pub enum EngineError {
     },
     /// More than the machine has.
     #[error(
-        "{} MB of weights and {} MB of KV do not fit into {} MB of memory: lower --n-ctx, use --kv-memory, or \
-         --no-pack", weights / 1_000_000, kv / 1_000_000, limit / 1_000_000
+        "{} of weights and {} of KV do not fit into {} of memory: lower --n-ctx, use --kv-memory, or \
+         --no-pack", size(*weights), size(*kv), size(*limit)
     )]
     Memory {
         /// Bytes of packed weights.
@@ -153,7 +157,7 @@ pub enum EngineError {
     BudgetWithoutReasoning,
     /// A shift would have nothing to drop.
     #[error(
-        "a context of {n_ctx} tokens can't be shifted when {n_keep} of them are kept: lower n_keep"
+        "a context of {} can't be shifted when {n_keep} of them are kept: lower n_keep", count(*n_ctx, "token")
     )]
     NothingToShift {
         /// First tokens to keep.
@@ -189,7 +193,7 @@ pub enum EngineError {
         message: String,
     },
     /// The queue of requests is full.
-    #[error("the engine's queue is full ({waiting} requests wait): try again later")]
+    #[error("the engine's queue is full ({} waiting): try again later", count(*waiting, "request"))]
     QueueFull {
         /// Requests in it.
         waiting: usize,

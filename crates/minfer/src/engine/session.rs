@@ -3,33 +3,23 @@
 //! Of an answer that was cut at its length, the text that was held back (what may become a stop string, the start of a
 //! character) is in it, too: who goes on with it says what an undisturbed answer would have said.
 //! Not kept: how far a reading (`Generate::reading`) has come, and what is left of a reasoning budget.
-//!
-//! # The file
-//! `minfer session\n`, the version (u32), then three parts, each with its length (u64) in front: a head as JSON, the
-//! pages of full layers, those of windowed ones; last the SHA-256 of all before it. Numbers are little-endian. A page
-//! is what [`crate::graph::Scheduler::kv_read`] gives: the same bytes on every CPU.
+//! Files of them: [`super::session_file`]. A page is what [`crate::graph::Scheduler::kv_read`] gives: the same bytes on every CPU.
 
-use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::answer::{Answer, Held};
 use super::core::Core;
 use super::model::Model;
+use super::options::EngineOptions;
 use super::sequence::{Sequence, Want};
+use super::session_file;
 use crate::Error;
 use crate::graph::{LayerKind, PAGE};
 use crate::kv::SeqPages;
 use crate::sampling::{ConstraintSpec, SamplerState, SamplingError};
-
-const MAGIC: &[u8; 15] = b"minfer session\n";
-/// Version 1 had nothing held back.
-const VERSION: u32 = 2;
-/// Bytes of a head that is still believed: 4 million tokens take less.
-const MAX_HEAD: u64 = 1 << 26;
 
 /// Why a session can't be saved or used.
 #[derive(Debug, thiserror::Error)]
@@ -43,14 +33,26 @@ pub enum SessionError {
         source: std::io::Error,
     },
     /// The file is none, is cut, or was changed.
-    #[error("{path}: {reason}; delete it to begin anew")]
+    #[error("{path}: {reason}; {way_out}")]
     Broken {
         /// The file.
         path: String,
         /// What is wrong.
         reason: String,
+        /// What to do.
+        way_out: &'static str,
     },
-    /// It was made by another model, or with another kind of cache.
+    /// It was made by another model.
+    #[error(
+        "the session was made with the model {theirs}, this is {ours}: go on with that model, or begin another session"
+    )]
+    OtherModel {
+        /// The session's.
+        theirs: String,
+        /// The engine's.
+        ours: String,
+    },
+    /// It was made with another kind of cache.
     #[error("the session's {what} is {theirs}, this engine's is {ours}: {way_out}")]
     Other {
         /// What differs.
@@ -88,6 +90,9 @@ pub struct Session {
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     model: String,
+    /// The model's file; older sessions do not tell.
+    #[serde(default)]
+    model_file: String,
     type_k: String,
     type_v: String,
     n_past: usize,
@@ -103,16 +108,48 @@ struct Head {
 }
 
 impl Head {
-    /// Whether its numbers can be those of a sequence.
-    fn is_sound(&self) -> bool {
+    /// The field that can't be that of a sequence.
+    fn unsound(&self) -> Option<String> {
         let known = self.n_past.checked_add(self.dropped);
-        let pages = self.n_past.div_ceil(PAGE) as u64;
-        self.n_past > 0
-            && self.dropped % PAGE == 0
-            && known.is_some_and(|known| known <= self.tokens.len())
-            && self.windowed_at.is_sorted_by(|a, b| a < b)
-            && self.windowed_at.iter().all(|at| u64::from(*at) < pages)
+        let (tokens, pages) = (self.tokens.len(), self.n_past.div_ceil(PAGE) as u64);
+        if self.n_past == 0 {
+            return Some("n_past is 0".into());
+        }
+        if self.dropped % PAGE != 0 {
+            return Some(format!(
+                "dropped is {}, no multiple of {PAGE}",
+                self.dropped
+            ));
+        }
+        if known.is_none_or(|known| known > tokens) {
+            let (n_past, dropped) = (self.n_past, self.dropped);
+            return Some(format!(
+                "n_past is {n_past}, dropped {dropped}, and tokens are {tokens}"
+            ));
+        }
+        let sound = self.windowed_at.is_sorted_by(|a, b| a < b)
+            && self.windowed_at.iter().all(|at| u64::from(*at) < pages);
+        (!sound).then(|| format!("windowed_at is no rising list of pages below {pages}"))
     }
+
+    /// The model, in words: its file, and the beginning of its fingerprint.
+    fn model_name(&self) -> String {
+        name(&self.model_file, &self.model)
+    }
+}
+
+fn name(file: &str, fingerprint: &str) -> String {
+    let short: String = fingerprint.chars().take(12).collect();
+    match file {
+        "" => format!("of fingerprint {short}"),
+        file => format!("{file} (fingerprint {short})"),
+    }
+}
+
+/// The name of a model's file.
+fn file_name(model: &Model) -> String {
+    let name = model.file().path().file_name();
+    name.map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }
 
 /// What to do with the session of another model.
@@ -146,99 +183,50 @@ impl Session {
         self.head.tokens.len() - self.head.dropped
     }
 
+    /// Bytes of its pages.
+    pub fn bytes(&self) -> u64 {
+        (self.content.full.len() + self.content.windowed.len()) as u64
+    }
+
+    /// Whether [`Session::write`] can put a session here, as far as can be told before there is one: a file is made beside the
+    /// path and taken away again. What is there stays as it is.
+    ///
+    /// # Errors
+    /// [`SessionError::Io`]; [`SessionError::Broken`] where something else than a file is there, or one that may not be changed.
+    pub fn try_place(path: &Path) -> Result<(), SessionError> {
+        session_file::try_place(path)
+    }
+
     /// Writes it to a file: beside it first, then in its place, so that a failure leaves what was there.
     ///
     /// # Errors
     /// [`SessionError::Io`].
     pub fn write(&self, path: &Path) -> Result<(), SessionError> {
-        let named = |source| SessionError::Io {
+        let head = serde_json::to_vec(&self.head).map_err(|e| SessionError::Io {
             path: path.display().to_string(),
-            source,
-        };
-        let mut part = path.as_os_str().to_owned();
-        part.push(format!(".{}.part", std::process::id()));
-        let written = self.write_new(Path::new(&part));
-        written
-            .and_then(|()| std::fs::rename(&part, path))
-            .map_err(|e| {
-                // Best effort: there is an error already.
-                let _ = std::fs::remove_file(&part);
-                named(e)
-            })
-    }
-
-    fn write_new(&self, path: &Path) -> std::io::Result<()> {
-        let mut file = std::fs::File::create(path)?;
-        let mut sum = Sha256::new();
-        let mut put = |bytes: &[u8]| {
-            sum.update(bytes);
-            file.write_all(bytes)
-        };
-        put(MAGIC)?;
-        put(&VERSION.to_le_bytes())?;
-        let head = serde_json::to_vec(&self.head).map_err(std::io::Error::other)?;
-        for part in [&head, &self.content.full, &self.content.windowed] {
-            put(&(part.len() as u64).to_le_bytes())?;
-            put(part)?;
-        }
-        let digest = sum.finalize();
-        file.write_all(&digest)?;
-        file.sync_all()
+            source: std::io::Error::other(e),
+        })?;
+        session_file::write(path, [&head, &self.content.full, &self.content.windowed])
     }
 
     /// Reads it from a file. What it holds is checked when an engine takes it.
     ///
     /// # Errors
-    /// [`SessionError::Io`]; [`SessionError::Broken`] for any byte that is not as it was written.
+    /// [`SessionError::Io`]; [`SessionError::Broken`] for any byte that is not as it was written, and for what is no file.
     pub fn read(path: &Path) -> Result<Session, SessionError> {
-        let named = |source| SessionError::Io {
-            path: path.display().to_string(),
-            source,
-        };
-        let mut bytes = Vec::new();
-        let mut file = std::fs::File::open(path).map_err(named)?;
-        file.read_to_end(&mut bytes).map_err(named)?;
-        Session::parse(&bytes).map_err(|reason| SessionError::Broken {
-            path: path.display().to_string(),
-            reason,
-        })
-    }
-
-    fn parse(bytes: &[u8]) -> Result<Session, String> {
-        let rest = bytes
-            .strip_prefix(MAGIC)
-            .ok_or("this is no session file of minfer")?;
-        let cut = || "the file ends too early".to_owned();
-        let (version, mut rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
-        match u32::from_le_bytes(*version) {
-            1 | VERSION => {}
-            other => return Err(format!("version {other}, this build reads 1 to {VERSION}")),
-        }
-        let mut parts = Vec::with_capacity(3);
-        for limit in [MAX_HEAD, u64::MAX, u64::MAX] {
-            let (len, after) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
-            let len = u64::from_le_bytes(*len);
-            if len > limit || len > after.len() as u64 {
-                return Err(cut());
-            }
-            let (part, after) = after.split_at(len as usize);
-            parts.push(part);
-            rest = after;
-        }
-        let body = &bytes[..bytes.len() - rest.len()];
-        if rest != Sha256::digest(body).as_slice() {
-            return Err("its checksum is wrong: the file is damaged".into());
-        }
-        let head: Head = serde_json::from_slice(parts[0]).map_err(|e| e.to_string())?;
-        if !head.is_sound() {
-            return Err("its numbers contradict each other".into());
+        let [head, full, windowed] = session_file::read(path)?;
+        let broken = |reason| session_file::broken(path, reason);
+        let head: Head =
+            serde_json::from_slice(&head).map_err(|e| broken(format!("its head: {e}")))?;
+        if let Some(field) = head.unsound() {
+            return Err(broken(format!("its head contradicts itself: {field}")));
         }
         let content = Content {
             n_past: head.n_past,
             dropped: head.dropped,
-            full: parts[1].to_vec(),
+            full,
             windowed_at: head.windowed_at.clone(),
-            windowed: parts[2].to_vec(),
+            windowed,
         };
         Ok(Session {
             head,
@@ -249,41 +237,56 @@ impl Session {
     /// Whether it was made by this model.
     ///
     /// # Errors
-    /// [`SessionError::Other`] if not.
+    /// [`SessionError::OtherModel`] if not.
     pub fn belongs_to(&self, model: &Model) -> Result<(), SessionError> {
-        same("model", &self.head.model, model.fingerprint(), OTHER_FILE)
+        match self.head.model == model.fingerprint() {
+            true => Ok(()),
+            false => Err(SessionError::OtherModel {
+                theirs: self.head.model_name(),
+                ours: name(&file_name(model), model.fingerprint()),
+            }),
+        }
     }
 
-    /// Whether an engine can go on with it.
+    /// Whether an engine of this model and these options can go on with it. `page_bytes`: bytes of a page of full and of
+    /// windowed layers, where the weights are loaded already.
     ///
     /// # Errors
-    /// [`SessionError::Other`] naming what differs.
-    pub(super) fn check(&self, fits: &Fits<'_>) -> Result<(), SessionError> {
+    /// [`SessionError::OtherModel`], or [`SessionError::Other`] naming what differs.
+    pub(super) fn check(
+        &self,
+        model: &Model,
+        options: &EngineOptions,
+        page_bytes: Option<[usize; 2]>,
+    ) -> Result<(), SessionError> {
         let h = &self.head;
-        same("model", &h.model, fits.model, OTHER_FILE)?;
+        self.belongs_to(model)?;
         let type_k = "use --cache-type-k as it was";
-        same("format of keys", &h.type_k, fits.type_k, type_k)?;
+        same("format of keys", &h.type_k, options.type_k.name(), type_k)?;
         let type_v = "use --cache-type-v as it was";
-        same("format of values", &h.type_v, fits.type_v, type_v)?;
-        let sizes = [
-            h.n_past.div_ceil(PAGE) * fits.full_page,
-            h.windowed_at.len() * fits.windowed_page,
-        ];
-        let have = [self.content.full.len(), self.content.windowed.len()];
-        same(
-            "size in bytes",
-            &format!("{have:?}"),
-            &format!("{sizes:?}"),
-            OTHER_FILE,
-        )?;
-        if let Some(token) = h.tokens.iter().find(|t| **t as usize >= fits.n_vocab) {
+        same("format of values", &h.type_v, options.type_v.name(), type_v)?;
+        if let Some([full, windowed]) = page_bytes {
+            let sizes = [
+                h.n_past.div_ceil(PAGE) * full,
+                h.windowed_at.len() * windowed,
+            ];
+            let have = [self.content.full.len(), self.content.windowed.len()];
+            same(
+                "size in bytes",
+                &format!("{have:?}"),
+                &format!("{sizes:?}"),
+                OTHER_FILE,
+            )?;
+        }
+        let n_vocab = model.hparams().n_vocab;
+        if let Some(token) = h.tokens.iter().find(|t| **t as usize >= n_vocab) {
             same("token", &token.to_string(), "in the vocabulary", OTHER_FILE)?;
         }
-        match h.n_past > fits.n_ctx {
+        match h.n_past > options.n_ctx {
             true => same(
                 "length",
                 &h.n_past.to_string(),
-                &fits.n_ctx.to_string(),
+                &options.n_ctx.to_string(),
                 "raise --n-ctx",
             ),
             false => Ok(()),
@@ -307,17 +310,6 @@ impl Session {
     }
 }
 
-/// What a session must agree with.
-pub(super) struct Fits<'a> {
-    pub model: &'a str,
-    pub type_k: &'a str,
-    pub type_v: &'a str,
-    pub full_page: usize,
-    pub windowed_page: usize,
-    pub n_vocab: usize,
-    pub n_ctx: usize,
-}
-
 impl Core {
     /// A sequence as it is now.
     pub(super) fn save(&mut self, seq: &Sequence) -> Result<Arc<Session>, Error> {
@@ -327,6 +319,7 @@ impl Core {
         };
         let head = Head {
             model: self.model.fingerprint().to_owned(),
+            model_file: file_name(&self.model),
             type_k: self.context.type_k.name().to_owned(),
             type_v: self.context.type_v.name().to_owned(),
             n_past: seq.n_past,
