@@ -1,17 +1,18 @@
 //! From a spec to a constraint.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::{CGrammar, SlicedBiasComputer};
 use llguidance::toktrie::InferenceCapabilities;
-use llguidance::{Matcher, ParserFactory, TokenParser};
+use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
 
 use super::grammar::Grammar;
 use super::recent::Recent;
 use super::tokens::Tokens;
-use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, schema};
+use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, repeats, schema, shape};
 use crate::tokenizer::Tokenizer;
 
 /// Longest source in bytes.
@@ -23,8 +24,11 @@ const PARTS: usize = 16_384;
 /// Stack of the thread that compiles; only what is used is ever memory.
 const STACK: usize = 256 << 20;
 
-/// Most steps that a row of the parser may take; see [`dense`].
-const ROW: u64 = 1 << 30;
+/// Said of what an answer could only fulfil by saying nothing.
+pub(super) const ONLY_EMPTY: &str =
+    "only the empty text fulfils it: the answer could only be empty";
+/// Said of a grammar that names tokens.
+const NAMES_TOKENS: &str = "it names tokens (<...>); it can only say what text may come";
 /// Most characters of a part of a message that may quote a whole spec.
 const SAID: usize = 200;
 
@@ -103,62 +107,20 @@ impl Constraints {
 
     /// Compiles on a thread of its own.
     fn compile_apart(&self, spec: &ConstraintSpec) -> Result<Grammar, ConstraintError> {
-        let kind = spec.kind();
-        short_enough(spec)?;
-        // Grammars nest, and what walks them recurses: not on the caller's stack.
-        std::thread::scope(|scope| {
-            let builder = std::thread::Builder::new()
-                .name("minfer-constraint".to_owned())
-                .stack_size(STACK);
-            let thread = builder
-                .spawn_scoped(scope, || self.compile_here(spec))
-                .map_err(|e| ConstraintError::Thread {
-                    kind,
-                    why: e.to_string(),
-                })?;
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(refuse(kind, "its compiler failed")))
-        })
+        apart(spec, || self.compile_here(spec))
     }
 
     fn compile_here(&self, spec: &ConstraintSpec) -> Result<Grammar, ConstraintError> {
         let kind = spec.kind();
-        let grammar = match spec {
-            ConstraintSpec::JsonObject => schema::any_object(),
-            ConstraintSpec::JsonSchema(text) => {
-                schema::read(text).map_err(|why| refuse(kind, &why))?
-            }
-            ConstraintSpec::Regex(text) => TopLevelGrammar::from_regex(text),
-            ConstraintSpec::Lark(lark) | ConstraintSpec::Marked { lark, .. } => {
-                let ours = matches!(spec, ConstraintSpec::Marked { .. });
-                check_lark(kind, lark, ours)?;
-                TopLevelGrammar::from_lark(lark.clone())
-            }
-            ConstraintSpec::Gbnf(text) => {
-                let lark = gbnf::to_lark(text).map_err(|why| refuse(kind, &why))?;
-                let got = lark.lines().count();
-                if got > PARTS {
-                    let unit = "groups";
-                    return Err(ConstraintError::Size {
-                        kind,
-                        got,
-                        unit,
-                        limit: PARTS,
-                    });
-                }
-                TopLevelGrammar::from_lark(lark)
-            }
-        };
         let parser = self
             .factory
-            .create_parser(grammar)
-            .map_err(|e| refuse(kind, placeless(spec, &format!("{e:#}"))))?;
+            .create_parser(top_level(spec)?)
+            .map_err(|e| refuse(kind, &placed(spec, &format!("{e:#}"))))?;
         let marks: &[u32] = match spec {
             ConstraintSpec::Marked { tokens, .. } => tokens,
             _ => &[],
         };
-        supported(&parser, !marks.is_empty()).map_err(|why| refuse(kind, why))?;
+        supported(spec, parser.parser.grammar())?;
         let matcher = Matcher::new(Ok(parser));
         Grammar::new(matcher, Arc::clone(&self.tokens), marks, kind)
     }
@@ -174,6 +136,81 @@ fn short_enough(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
             unit: "bytes",
             limit: LONGEST,
         }),
+    }
+}
+
+/// See [`ConstraintSpec::check`].
+pub(super) fn check(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
+    // Which tokens it may name, only a vocabulary tells.
+    if matches!(spec, ConstraintSpec::Marked { .. }) {
+        return Ok(());
+    }
+    apart(spec, || {
+        let init = GrammarInit::Serialized(top_level(spec)?);
+        let mut logger = Logger::new(0, 0);
+        let compiled = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+            init.to_cgrammar(None, &mut logger, limits(), Vec::new())
+        }));
+        let grammar =
+            compiled.map_err(|e| refuse(spec.kind(), &placed(spec, &format!("{e:#}"))))?;
+        supported(spec, &grammar)
+    })
+}
+
+/// Does it on a thread of its own: grammars nest, and what walks them recurses, not on the caller's stack.
+fn apart<T: Send>(
+    spec: &ConstraintSpec,
+    work: impl FnOnce() -> Result<T, ConstraintError> + Send,
+) -> Result<T, ConstraintError> {
+    let kind = spec.kind();
+    short_enough(spec)?;
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new()
+            .name("minfer-constraint".to_owned())
+            .stack_size(STACK);
+        let thread = builder
+            .spawn_scoped(scope, work)
+            .map_err(|e| ConstraintError::Thread {
+                kind,
+                why: e.to_string(),
+            })?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(refuse(kind, "its compiler failed")))
+    })
+}
+
+/// What llguidance is to compile.
+fn top_level(spec: &ConstraintSpec) -> Result<TopLevelGrammar, ConstraintError> {
+    let kind = spec.kind();
+    let refused = |why: String| refuse(kind, &why);
+    match spec {
+        ConstraintSpec::JsonObject => Ok(schema::any_object()),
+        ConstraintSpec::JsonSchema(text) => schema::read(text).map_err(refused),
+        ConstraintSpec::Regex(text) if text.is_empty() => Err(refuse(kind, ONLY_EMPTY)),
+        ConstraintSpec::Regex(text) => {
+            repeats::in_regex(text).map_err(refused)?;
+            Ok(TopLevelGrammar::from_regex(text))
+        }
+        ConstraintSpec::Lark(lark) | ConstraintSpec::Marked { lark, .. } => {
+            let ours = matches!(spec, ConstraintSpec::Marked { .. });
+            check_lark(kind, lark, ours)?;
+            Ok(TopLevelGrammar::from_lark(lark.clone()))
+        }
+        ConstraintSpec::Gbnf(text) => {
+            let lark = gbnf::to_lark(text).map_err(refused)?;
+            let got = lark.lines().count();
+            if got > PARTS {
+                let unit = "groups";
+                return Err(ConstraintError::Size {
+                    kind,
+                    got,
+                    unit,
+                    limit: PARTS,
+                });
+            }
+            Ok(TopLevelGrammar::from_lark(lark))
+        }
     }
 }
 
@@ -204,69 +241,81 @@ fn check_lark(kind: &'static str, text: &str, ours: bool) -> Result<(), Constrai
             limit: DEFINITIONS,
         });
     }
-    match !ours && sets_temperature(text) {
-        true => Err(refuse(
-            kind,
-            "temperature= is not supported; set the request's",
-        )),
-        false => Ok(()),
+    if ours {
+        return Ok(());
     }
+    if sets_temperature(text) {
+        let why = "temperature= is not supported; set the request's";
+        return Err(refuse(kind, why));
+    }
+    repeats::in_lark(text).map_err(|why| refuse(kind, &why))
 }
 
-/// Refuses what a grammar may say that nobody here would do. `marked`: it may name tokens.
-fn supported(parser: &TokenParser, marked: bool) -> Result<(), &'static str> {
-    let grammar = parser.parser.grammar();
+/// Refuses what a grammar may say that nobody here would do.
+fn supported(spec: &ConstraintSpec, grammar: &CGrammar) -> Result<(), ConstraintError> {
+    let refused = |why: &str| Err(refuse(spec.kind(), why));
+    let marked = matches!(spec, ConstraintSpec::Marked { .. });
     let lexer = grammar.lexer_spec();
     if lexer.special_token_rx.is_some() && !marked {
-        return Err("it names tokens (<...>); it can only say what text may come");
+        return refused(NAMES_TOKENS);
     }
     if lexer.has_stop {
-        return Err(
+        return refused(
             "stop= is not supported (suffix= is), nor a rule that ends at the end of the text",
         );
     }
-    if dense(grammar) {
-        return Err(
+    if let Some(round) = shape::endless(grammar) {
+        return refused(&endless(spec, &round));
+    }
+    if shape::dense(grammar) {
+        return refused(
             "too many alternatives go on with too many alternatives: it would take too long",
         );
     }
     Ok(())
 }
 
-/// What llguidance says of a spec. Places in a translation mean nothing to who wrote the grammar.
-fn placeless<'a>(spec: &ConstraintSpec, message: &'a str) -> &'a str {
-    match spec {
-        ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_) => message
-            .strip_prefix("at ")
-            .and_then(|m| m.split_once("): "))
-            .map_or(message, |(_, said)| said),
-        _ => message,
+/// Says of a spec that nothing fulfils it. `round`: the rules that need each other; those of a schema have no names.
+fn endless(spec: &ConstraintSpec, round: &[String]) -> String {
+    if !matches!(
+        spec,
+        ConstraintSpec::Lark(_) | ConstraintSpec::Marked { .. }
+    ) {
+        return "it needs itself without end: what is required in it refers back to what it lies in, so no text is ever complete"
+            .to_owned();
     }
+    // What stands for a part of a rule has a made name.
+    let known = |name: &&String| spec.text().contains(name.as_str());
+    let names: Vec<&str> = round.iter().filter(known).map(String::as_str).collect();
+    let first = names.first().copied().unwrap_or("start");
+    format!(
+        "the rule {first} has no end: every way through it comes back to it ({} -> {first})",
+        if names.is_empty() {
+            first.to_owned()
+        } else {
+            names.join(" -> ")
+        }
+    )
 }
 
-/// Whether a row of the parser can take very long. For every item that comes to stand before a symbol, each of the symbol's rules is looked
-/// for in the row: where very many alternatives can go on with very many alternatives, that is cubic, and no limit of
-/// llguidance's sees it.
-fn dense(grammar: &CGrammar) -> bool {
-    let mut uses = BTreeMap::from([(grammar.start().as_index(), (grammar.start(), 0u64))]);
-    let mut open = vec![grammar.start()];
-    while let Some(symbol) = open.pop() {
-        for rule in grammar.rules_of(symbol) {
-            for used in grammar.rule_rhs(*rule).0 {
-                let count = uses.entry(used.as_index()).or_insert_with(|| {
-                    open.push(*used);
-                    (*used, 0)
-                });
-                count.1 = count.1.saturating_add(1);
-            }
+/// What llguidance says of a spec, its place (`at 2(4): …`) in words. Places in a translation mean nothing to who wrote the grammar.
+fn placed<'a>(spec: &ConstraintSpec, message: &'a str) -> Cow<'a, str> {
+    let from = message.strip_prefix("at ").unwrap_or(message);
+    let split = from
+        .split_once("): ")
+        .and_then(|(place, said)| place.split_once('(').map(|(l, c)| (l, c, said)));
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match (spec, split) {
+        (ConstraintSpec::Gbnf(_) | ConstraintSpec::Regex(_), Some((line, _, said)))
+            if number(line) || message.starts_with("at ") =>
+        {
+            said.into()
         }
+        (ConstraintSpec::Lark(_), Some((line, column, said))) if number(line) && number(column) => {
+            format!("line {line}, column {column}: {said}").into()
+        }
+        _ => message.into(),
     }
-    let work = uses.values().map(|(symbol, uses)| {
-        let rules = grammar.rules_of(*symbol).len() as u64;
-        let both = uses.saturating_mul(rules);
-        both.saturating_mul(uses.saturating_add(rules))
-    });
-    work.fold(0, u64::saturating_add) > ROW
 }
 
 /// Whether a rule of a Lark grammar asks for a temperature: `name[temperature=…]`.
@@ -294,7 +343,7 @@ fn refuse(kind: &'static str, why: &str) -> ConstraintError {
 /// The first thing that one of llguidance's messages says, in one line.
 pub(super) fn tidy(message: &str) -> String {
     if message.contains("special token") {
-        return "it names tokens (<...>); it can only say what text may come".to_owned();
+        return NAMES_TOKENS.to_owned();
     }
     if let Some(failure) = message.strip_prefix("panic: ") {
         let first = failure.lines().next().unwrap_or("");

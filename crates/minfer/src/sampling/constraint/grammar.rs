@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use llguidance::Matcher;
 
-use super::compile::tidy;
+use super::compile::{ONLY_EMPTY, tidy};
 use super::tokens::{Tokens, holds};
 use super::{Constraint, ConstraintError};
 
@@ -35,10 +35,20 @@ impl Grammar {
         };
         grammar.settle(&[])?;
         match grammar.allowed() {
-            // The empty text is a text too.
-            Ok(_) | Err(ConstraintError::Complete { .. }) => Ok(grammar),
+            Ok(allowed) if grammar.says(&allowed) => Ok(grammar),
+            Ok(_) | Err(ConstraintError::Complete { .. }) => Err(ConstraintError::Spec {
+                kind,
+                why: ONLY_EMPTY.to_owned(),
+            }),
             Err(e) => Err(e),
         }
+    }
+
+    /// Whether a token is among these that says something.
+    fn says(&self, allowed: &[u32]) -> bool {
+        let texts = self.tokens.text.iter().zip(&self.marks);
+        let mut words = allowed.iter().zip(texts);
+        words.any(|(word, (text, marks))| word & (text | marks) != 0)
     }
 
     /// The same, for a sequence that shares nothing with this one: what the one costs is not the other's.

@@ -19,7 +19,11 @@ mod grammar;
 #[cfg(feature = "llguidance")]
 mod recent;
 #[cfg(feature = "llguidance")]
+mod repeats;
+#[cfg(feature = "llguidance")]
 mod schema;
+#[cfg(feature = "llguidance")]
+mod shape;
 mod spec;
 #[cfg(all(test, feature = "llguidance"))]
 mod tests;

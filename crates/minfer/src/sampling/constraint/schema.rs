@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use llguidance::api::TopLevelGrammar;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
+use super::repeats::{self, REPEATS};
 use crate::chat::tools::plain::{INNER, NAMED, Path, find, path_of, plain_schema};
 
 /// White space between the parts of a JSON text: as llama.cpp's, it can't go on forever.
@@ -57,6 +58,8 @@ const UNSUPPORTED: &[&str] = &[
     "uniqueItems",
     "x-guidance",
 ];
+/// Keywords whose value is a count that must be reached.
+const LEAST: &[&str] = &["minItems", "minLength", "minProperties"];
 /// The other keywords that mean something, or are known to mean nothing.
 const KNOWN: &[&str] = &[
     "$anchor",
@@ -175,6 +178,9 @@ impl<'a> Check<'a> {
                 all.try_for_each(|(i, inner)| self.within(&i.to_string(), |c| c.inner(inner)))
             }
             inner if INNER.contains(&key) => self.inner(inner),
+            Value::Number(n) if LEAST.contains(&key) => self.least(n),
+            Value::String(pattern) if key == "pattern" => repeats::in_regex(pattern)
+                .map_err(|why| format!("the regular expression at {}: {why}", self.at)),
             _ if KNOWN.contains(&key) || NAMED.contains(&key) => Ok(()),
             _ => {
                 tracing::debug!(
@@ -183,6 +189,17 @@ impl<'a> Check<'a> {
                 );
                 Ok(())
             }
+        }
+    }
+
+    /// A count that must be reached, and can be.
+    fn least(&self, n: &Number) -> Result<(), String> {
+        match n.as_f64().is_some_and(|n| n > f64::from(REPEATS)) {
+            true => Err(format!(
+                "{} is {n}: no more than {REPEATS} can be asked for",
+                self.at
+            )),
+            false => Ok(()),
         }
     }
 

@@ -38,6 +38,17 @@ impl ConstraintSpec {
         }
     }
 
+    /// Whether it can be followed at all, as far as can be told without a vocabulary: early news for who loads a model first.
+    ///
+    /// # Errors
+    /// As [`super::Constraints::compile`]'s, but for what a vocabulary can't write. A grammar that names tokens is not looked at.
+    pub fn check(&self) -> Result<(), super::ConstraintError> {
+        #[cfg(feature = "llguidance")]
+        return super::compile::check(self);
+        #[cfg(not(feature = "llguidance"))]
+        Err(super::ConstraintError::NotBuilt)
+    }
+
     /// Its source.
     pub fn text(&self) -> &str {
         match self {

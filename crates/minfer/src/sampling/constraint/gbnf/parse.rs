@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use super::super::repeats::REPEATS;
 use super::chars::CharSet;
 use super::{Grammar, Node, NodeId, Place, Rule};
 
-/// Most repetitions of one part; llama.cpp takes 2,000.
-const REPEATS: u32 = 10_000;
 /// Deepest nesting of parentheses.
 const DEPTH: usize = 100;
 /// Most rules, and most parts of all rules: what walks them recurses.

@@ -157,7 +157,8 @@ fn expressions_and_grammars_are_refused_by_part() {
     refused(lark(""), &["Lark", "start"]);
     refused(lark("begin: \"a\""), &["start"]);
     refused(lark("start: missing"), &["missing"]);
-    refused(lark("start: \"a"), &["1("]);
+    refused(lark("start: \"a"), &["line 1, column "]);
+    refused(lark("start: x\nx: y"), &["line 2, column 4", "\"y\""]);
     refused(lark("start: \"a\"\nstart: \"b\""), &["duplicate", "start"]);
     refused(lark("start: <|im_end|>"), &["names tokens"]);
     refused(lark("start: <[1-3]> \"a\""), &["names tokens"]);
