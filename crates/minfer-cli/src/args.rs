@@ -91,7 +91,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub cache_type_v: KvType,
     /// Memory for KV, as 500M or 2G, instead of what the context needs; less than that is refused.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub kv_memory: Option<u64>,
     /// Leave the graph's nodes unfused (to compare: the bits are the same).
     #[arg(long)]
@@ -307,8 +307,14 @@ fn size(text: &str) -> Result<u64, String> {
         None => find(unit).map(|p| 1000f64.powi(p as i32)),
     };
     let bytes = number.parse::<f64>().ok().zip(factor).map(|(n, f)| n * f);
-    let bytes = bytes.filter(|b| *b >= 1.0 && *b < 1e18).map(|b| b as u64);
-    bytes.ok_or_else(|| "it must be a size as 500M or 2G".to_owned())
+    match bytes {
+        None => Err("it must be a size as 500M or 2G".to_owned()),
+        Some(b) if b < 1.0 => {
+            Err("it must be at least 1 byte; give a size as 500M or 2G".to_owned())
+        }
+        Some(b) if b >= 1e18 => Err("it is too large: a size is less than 1000000T".to_owned()),
+        Some(b) => Ok(b as u64),
+    }
 }
 
 /// Takes the name of a backend that this build has.
@@ -326,7 +332,17 @@ pub fn refuse(answer: &clap::Error) -> ! {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => answer.exit(),
+        ErrorKind::InvalidUtf8 => output::exit(2, &no_text(std::env::args_os())),
         _ => output::exit(2, &one_line(&answer.render().to_string())),
+    }
+}
+
+/// Which argument is no text. Paths need not be one.
+fn no_text(args: impl Iterator<Item = OsString>) -> String {
+    let bad = args.enumerate().find(|(_, a)| a.to_str().is_none());
+    match bad {
+        Some((at, text)) => format!("argument {at} is no UTF-8: '{}'", text.to_string_lossy()),
+        None => "an argument is no UTF-8".to_owned(),
     }
 }
 

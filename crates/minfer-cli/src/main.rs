@@ -6,6 +6,8 @@
 mod allocations;
 mod args;
 mod commands;
+mod files;
+mod flags;
 mod models;
 mod output;
 mod sampling;

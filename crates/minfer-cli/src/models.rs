@@ -1,12 +1,12 @@
 //! From the MODEL argument to a file, a model, an engine; and other things commands share.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Once};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use minfer::engine::{Engine, EngineError, EngineOptions, Model, default_n_ctx};
 use minfer::graph::WeightUse;
+use minfer::words::size;
 use minfer_hub::{Hub, HubError, Progress};
 
 use crate::args::EngineArgs;
@@ -20,6 +20,15 @@ pub fn resolve(spec: &str) -> Result<PathBuf, Failure> {
 /// The same, if it is here already.
 pub fn cached(spec: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(Hub::new()?.cached(spec)?)
+}
+
+/// Refuses what is no model at all, without fetching anything: said before anything else that is wrong.
+pub fn known(spec: &str) -> Result<(), Failure> {
+    if spec.is_empty() {
+        let message = "MODEL is empty: name a model (`minfer list` shows those that are here)";
+        return Err(Failure::Usage(message.into()));
+    }
+    cached(spec).map(drop)
 }
 
 /// The same, with the cache made to hold what the source has now.
@@ -146,19 +155,8 @@ fn no_pack_note(model: &Model) -> String {
         .filter(|(_, w)| w.usage == WeightUse::Matrix);
     let bytes: usize = matrices.map(|(_, w)| w.data.bytes().len()).sum();
     format!(
-        "--no-pack: {:.0} MB of weights stay in the file instead of a packed copy in memory; while the file is in \
+        "--no-pack: {} of weights stay in the file instead of a packed copy in memory; while the file is in \
          memory, decode is about 4 times slower, prefill of a long prompt about 10 % slower",
-        bytes as f64 / 1e6
+        size(bytes as u64)
     )
-}
-
-/// A UTF-8 file's text; `-` is stdin.
-pub fn read_text(path: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text).map(drop),
-        false => std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text).map(drop)),
-    };
-    read.map_err(|e| Failure::Error(format!("{}: {e}", path.display())))?;
-    Ok(text)
 }

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use crate::flags;
+
 /// Why a command ends early.
 #[derive(Debug)]
 pub enum Failure {
@@ -14,10 +16,10 @@ pub enum Failure {
     ClosedPipe,
 }
 
-/// Library errors become one line.
-impl<E: std::error::Error> From<E> for Failure {
+/// Library errors become one line, in the words of the command line.
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(e: E) -> Failure {
-        Failure::Error(e.to_string())
+        Failure::Error(flags::in_flags(&e))
     }
 }
 

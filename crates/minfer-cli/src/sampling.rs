@@ -4,11 +4,21 @@ use minfer::engine::Model;
 use minfer::sampling::{SamplerKind, SamplerParams};
 
 use crate::args::SamplingArgs;
-use crate::output::Failure;
+use crate::flags::in_flags;
+use crate::output::{Failure, Outcome};
+
+/// Refuses flags that no model could do with.
+pub fn check(a: &SamplingArgs) -> Outcome {
+    with_flags(SamplerParams::default(), a).map(drop)
+}
 
 /// Flags over the model's own defaults over minfer's.
 pub fn params(a: &SamplingArgs, model: &Model) -> Result<SamplerParams, Failure> {
-    let of_model = SamplerParams::with_model_defaults(model.metadata())?;
+    // What the file says is no flag's fault.
+    let of_model = SamplerParams::with_model_defaults(model.metadata()).map_err(|e| {
+        let file = model.file().path().display();
+        Failure::Error(format!("{file}: its general.sampling.* can't be used: {e}"))
+    })?;
     let p = with_flags(of_model, a)?;
     let n_vocab = model.tokenizer().n_vocab();
     if let Some((id, _)) = p.logit_bias.iter().find(|b| b.0 as usize >= n_vocab) {
@@ -53,7 +63,7 @@ fn with_flags(mut p: SamplerParams, a: &SamplingArgs) -> Result<SamplerParams, F
     for bias in &a.logit_bias {
         p.logit_bias.push(parse_bias(bias)?);
     }
-    p.validate().map_err(|e| Failure::Usage(e.to_string()))?;
+    p.validate().map_err(|e| Failure::Usage(in_flags(&e)))?;
     refuse_idle(&p, a)?;
     Ok(p)
 }
@@ -66,6 +76,9 @@ fn order(a: &SamplingArgs) -> Result<Option<Vec<SamplerKind>>, Failure> {
         (None, None) => return Ok(None),
     };
     match parsed {
+        Ok(order) if order.is_empty() => Err(Failure::Usage(format!(
+            "{flag} names no sampler: leave it out for the usual ones"
+        ))),
         Ok(order) => Ok(Some(order)),
         Err(e) => Err(Failure::Usage(format!("{flag}: {e}"))),
     }
@@ -280,7 +293,10 @@ mod tests {
                 &["--sampling-seq", "kz"],
                 "--sampling-seq: there is no sampler 'z' here",
             ),
-            (&["--samplers", "top_k;top-k"], "samplers is top_k twice"),
+            (
+                &["--samplers", "top_k;top-k"],
+                "--samplers (or --sampling-seq) is top_k twice",
+            ),
             (
                 &["--samplers", "top_k", "--temp", "0"],
                 "--temp does nothing: the order of samplers, 'top_k',",
@@ -295,7 +311,7 @@ mod tests {
             ),
             (
                 &["--mirostat", "3"],
-                "mirostat is 3: it must be 0 (off), 1 or 2",
+                "--mirostat is 3: it must be 0 (off), 1 or 2",
             ),
             (
                 &["--dry-sequence-breaker", "\\q"],
@@ -303,7 +319,7 @@ mod tests {
             ),
             (
                 &["--dry-sequence-breaker", ""],
-                "dry_breakers is \"\": it must be texts of 1 to 40 bytes",
+                "--dry-sequence-breaker is \"\": it must be texts of 1 to 40 bytes",
             ),
         ] {
             let error = parse(flags).unwrap_err();

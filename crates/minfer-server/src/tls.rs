@@ -1,5 +1,7 @@
 //! TLS by rustls: `https` without a proxy in front.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,6 +38,21 @@ pub enum TlsError {
     Pair(#[from] tokio_rustls::rustls::Error),
 }
 
+/// A file's bytes, if they are as few as those of certificates are: a device has no end.
+fn bounded(file: &Path) -> Result<Vec<u8>, String> {
+    const MOST: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|e| e.to_string())?;
+    let read = opened.take(MOST + 1).read_to_end(&mut bytes);
+    read.map_err(|e| e.to_string())?;
+    match bytes.len() as u64 > MOST {
+        true => Err(format!(
+            "it is longer than {MOST} bytes: no file of certificates or keys is"
+        )),
+        false => Ok(bytes),
+    }
+}
+
 /// What handshakes are done with.
 pub struct Tls(TlsAcceptor);
 
@@ -49,14 +66,15 @@ impl Tls {
             file: file.to_owned(),
             why,
         };
-        let chain: Result<Vec<_>, _> =
-            CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect);
+        let text = |file: &Path| bounded(file).map_err(|why| refuse(file, why));
+        let certificate = text(&files.certificate)?;
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
         let chain = chain.map_err(|e| refuse(&files.certificate, e.to_string()))?;
         if chain.is_empty() {
             let why = "holds no certificate (PEM: -----BEGIN CERTIFICATE-----)";
             return Err(refuse(&files.certificate, why.to_owned()));
         }
-        let key = PrivateKeyDer::from_pem_file(&files.key)
+        let key = PrivateKeyDer::from_pem_slice(&text(&files.key)?)
             .map_err(|e| refuse(&files.key, e.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?

@@ -1,10 +1,11 @@
 //! The flags that constrain the output.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use minfer::sampling::ConstraintSpec;
 
+use crate::files;
 use crate::output::Failure;
 
 /// What the output is to be like: one of these, or anything.
@@ -40,10 +41,10 @@ pub struct ConstraintArgs {
 }
 
 impl ConstraintArgs {
-    /// What the flags ask for, files read.
+    /// What the flags ask for, files read, and looked at as far as that needs no model.
     ///
     /// # Errors
-    /// A file that can't be read or is no text, by name.
+    /// A file that can't be read or is no text, and a spec that can't be followed, by the file's name.
     pub fn spec(&self) -> Result<Option<ConstraintSpec>, Failure> {
         type Kind = fn(String) -> ConstraintSpec;
         let flags: [(&Option<String>, &Option<PathBuf>, Kind); 4] = [
@@ -59,18 +60,21 @@ impl ConstraintArgs {
         // The parser lets only one through.
         for (text, file, kind) in flags {
             if let Some(text) = text {
-                return Ok(Some(kind(text.clone())));
+                let spec = kind(text.clone());
+                spec.check()?;
+                return Ok(Some(spec));
             }
             if let Some(file) = file {
-                return Ok(Some(kind(read(file)?)));
+                let text = files::read_text(file)?;
+                // Some editors put a byte order mark in front, which is no part of the text.
+                let spec = kind(text.trim_start_matches('\u{feff}').to_owned());
+                let named = |e| Failure::Error(format!("{}: {e}", files::name_of(file)));
+                spec.check().map_err(named)?;
+                return Ok(Some(spec));
             }
         }
         Ok(None)
     }
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|e| Failure::Error(format!("{}: {e}", path.display())))
 }
 
 #[cfg(test)]
@@ -124,16 +128,24 @@ mod tests {
         let text = "root ::= \"b\"\n".to_owned();
         assert_eq!(
             spec(&["--grammar-file", file]),
-            Some(ConstraintSpec::Gbnf(text.clone()))
+            Some(ConstraintSpec::Gbnf(text))
         );
+        std::fs::write(file, "\u{feff}{}").unwrap();
         assert_eq!(
             spec(&["--json-schema-file", file]),
-            Some(ConstraintSpec::JsonSchema(text.clone()))
+            Some(ConstraintSpec::JsonSchema("{}".to_owned()))
         );
+        std::fs::write(file, "start: /a/").unwrap();
         assert_eq!(
             spec(&["--lark-file", file]),
-            Some(ConstraintSpec::Lark(text))
+            Some(ConstraintSpec::Lark("start: /a/".to_owned()))
         );
+        std::fs::write(file, "start: b").unwrap();
+        let Err(Failure::Error(e)) = parse(&["--lark-file", file]).unwrap().constraint.spec()
+        else {
+            panic!()
+        };
+        assert!(e.starts_with(file) && e.contains("Lark"), "{e}");
         let missing = parse(&["--grammar-file", "/nowhere/g.gbnf"]).unwrap();
         let Err(Failure::Error(e)) = missing.constraint.spec() else {
             panic!()

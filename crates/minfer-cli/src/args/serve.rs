@@ -31,7 +31,7 @@ pub struct ServeArgs {
     pub queue: usize,
     /// Memory that loaded models may take together, as 8G: idle ones make room for one that is asked for. What a
     /// model takes is counted as its weights and its KV cache when it is full.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub models_memory: Option<u64>,
     /// Most models loaded at once.
     #[arg(long, value_name = "N", value_parser = within(1, 1_usize << 20), allow_negative_numbers = true)]
@@ -50,7 +50,7 @@ pub struct ServeArgs {
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
     /// Most bytes of a request's body, as 500K or 16M; more are refused with 413.
-    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size, allow_hyphen_values = true)]
     pub max_body: u64,
     /// Most open connections; more are refused with 503.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = within(1, 1_usize << 20), allow_negative_numbers = true)]

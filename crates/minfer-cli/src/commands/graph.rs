@@ -8,11 +8,21 @@ use minfer::graph::{
 };
 
 use crate::args::GraphArgs;
+use crate::files::OutFile;
 use crate::models;
-use crate::output::{Failure, Outcome, print};
+use crate::output::{Failure, Outcome};
 
 /// Builds the graph of a step and writes it.
 pub fn graph(a: &GraphArgs) -> Outcome {
+    models::known(&a.model.model)?;
+    if a.dot == a.json {
+        let message = "--dot and --json name the same place: one would overwrite the other";
+        return Err(Failure::Usage(message.into()));
+    }
+    let places = [&a.dot, &a.json].into_iter().flatten();
+    places
+        .into_iter()
+        .try_for_each(|path| OutFile::try_place(path))?;
     let model = models::open(&a.model.model)?;
     let pages = model.hparams().n_ctx_train.min(4096).div_ceil(PAGE);
     let params = GraphParams {
@@ -49,8 +59,7 @@ pub fn graph(a: &GraphArgs) -> Outcome {
 }
 
 fn write_to(path: &Path, text: &str) -> Outcome {
-    if path.as_os_str() == "-" {
-        return print(text);
-    }
-    std::fs::write(path, text).map_err(|e| Failure::Error(format!("{}: {e}", path.display())))
+    let mut file = OutFile::create(path)?;
+    file.write(text.as_bytes())?;
+    file.finish()
 }

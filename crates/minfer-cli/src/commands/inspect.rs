@@ -14,6 +14,7 @@ const SHOWN: usize = 72;
 
 /// Prints metadata and tensors.
 pub fn inspect(a: &InspectArgs) -> Outcome {
+    models::known(&a.model.model)?;
     let file = GgufFile::open(&models::resolve(&a.model.model)?)?;
     if a.json {
         return print_line(as_json(&file));

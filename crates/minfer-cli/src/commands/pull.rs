@@ -9,6 +9,7 @@ use crate::output::{Outcome, note, print_line};
 
 /// Fetches what the cache lacks or has with other bytes, and prints the model's path.
 pub fn pull(a: &PullArgs) -> Outcome {
+    models::known(&a.model.model)?;
     let path = models::pull(&a.model.model)?;
     print_line(path.display())
 }

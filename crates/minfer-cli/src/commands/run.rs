@@ -1,6 +1,6 @@
 //! `minfer run`: a prompt's answer, as it comes.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,63 +8,120 @@ use minfer::chat::{Message, RenderRequest};
 use minfer::engine::{
     Done, EngineOptions, Event, EventStream, Generate, Model, Request, Session, Speculation, Task,
 };
-use minfer::sampling::SamplerParams;
+use minfer::sampling::{ConstraintSpec, SamplerParams, SamplingError};
 use minfer::tokenizer::EncodeOptions;
+use minfer::words::{count, size};
 use serde_json::json;
 
 use crate::args::RunArgs;
+use crate::flags::in_flags;
 use crate::output::{Failure, Outcome, note, print, print_line};
-use crate::{models, sampling};
+use crate::{files, models, sampling};
 
 /// Answers the prompt.
 pub fn run(a: RunArgs) -> Outcome {
-    // The model first: of a mistyped command, that it is no model is the better news.
-    let path = models::resolve(&a.model.model)?;
+    // The model first: of a mistyped command, that it is no model is the better news. Then all that can be wrong without one.
+    models::known(&a.model.model)?;
+    a.long.draft.as_deref().map_or(Ok(()), models::known)?;
+    sampling::check(&a.sampling)?;
+    let constraint = a.constraint.spec()?;
     let session = read_session(&a)?;
     let text = prompt_text(&a, session.is_some())?;
+    let path = models::resolve(&a.model.model)?;
     let started = Instant::now(); // a download is no part of loading
     let model = Model::open(&path)?;
     if let Some(session) = &session {
-        session.belongs_to(&model)?;
+        session
+            .belongs_to(&model)
+            .map_err(|e| of_session(&a, e.into()))?;
     }
     let params = sampling::params(&a.sampling, &model)?;
-    let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
     let (prompt, notice) = match &session {
         None => prompt_ids(&a, &model, text)?,
         Some(session) => (turn_ids(&a, &model, session, &text)?, None),
     };
     let held = session.as_ref().map_or(0, |s| s.positions());
-    let mut long = held + prompt.len();
-    if session.is_some() && a.long.context_shift {
-        // What does not fit any more is shifted out.
-        long = long.min(a.engine.n_ctx.unwrap_or(model.hparams().n_ctx_train));
-    }
-    let n_ctx = models::n_ctx(&a.engine, &model, long, n_predict)?;
-    let options = EngineOptions {
-        draft: a.long.draft.as_deref().map(models::open).transpose()?,
-        profile: a.long.profile,
-        ..models::options(&a.engine, n_ctx)
-    };
+    let options = options(&a, &model, held, prompt.len())?;
+    let n_prompt = held + prompt.len();
+    let mut request = Request::new(
+        prompt.clone(),
+        Task::Generate(task(&a, params, constraint, n_prompt)),
+    );
+    request.session = session;
+    let refused = |e| of_session(&a, e);
+    request.check(&model, &options).map_err(refused)?;
     let engine = models::start(model, options)?;
     let load = started.elapsed();
+    let events = engine.submit(request).map_err(refused)?;
     // Only now: a run that is refused says why, and nothing else.
     if let Some(notice) = notice {
         note(format_args!("note: {notice}"));
     }
-    let mut request = Request::new(
-        prompt.clone(),
-        Task::Generate(task(&a, params, held + prompt.len())?),
-    );
-    request.session = session;
-    let answer = listen(engine.submit(request)?, !a.json)?;
-    if let (Some(file), Some(session)) = (&a.long.session, &answer.session) {
-        session.write(file)?;
-    }
+    let answer = match listen(events, !a.json) {
+        Err(Failure::ClosedPipe) if a.long.session.is_some() => {
+            note(
+                "note: nobody reads the answer any more: it ends here, and its session is not kept",
+            );
+            return Err(Failure::ClosedPipe);
+        }
+        answer => answer?,
+    };
+    // The answer is shown whatever becomes of its session.
+    let kept = keep(&a, &answer);
     if let Some(profile) = engine.profile() {
         note(profile.table());
     }
+    let shown = show(&a, &prompt, &answer, load);
+    kept.and(shown)
+}
+
+/// How the engine is set up, for a prompt of `n_prompt` tokens after `held` of a session.
+fn options(
+    a: &RunArgs,
+    model: &Model,
+    held: usize,
+    n_prompt: usize,
+) -> Result<EngineOptions, Failure> {
+    let mut long = held + n_prompt;
+    if held > 0 && a.long.context_shift {
+        // What does not fit any more is shifted out.
+        long = long.min(a.engine.n_ctx.unwrap_or(model.hparams().n_ctx_train));
+    }
+    let n_predict = usize::try_from(a.n_predict).ok(); // -1: no limit
+    let n_ctx = models::n_ctx(&a.engine, model, long, n_predict)?;
+    Ok(EngineOptions {
+        draft: a.long.draft.as_deref().map(models::open).transpose()?,
+        profile: a.long.profile,
+        ..models::options(&a.engine, n_ctx)
+    })
+}
+
+/// Leaves the conversation in the session's file.
+fn keep(a: &RunArgs, answer: &Answer) -> Outcome {
+    let Some(file) = &a.long.session else {
+        return Ok(());
+    };
+    let Some(session) = &answer.session else {
+        let message = "the answer is whole, but the engine gave no session of it";
+        return Err(Failure::Error(message.into()));
+    };
+    session.write(file).map_err(|e| {
+        let tokens = count(session.tokens().len(), "token");
+        let there = match file.exists() {
+            true => "; what was in it before is still there",
+            false => "",
+        };
+        Failure::Error(format!(
+            "the answer is whole, but its session ({tokens}, {}) could not be kept: {e}{there}",
+            size(session.bytes())
+        ))
+    })
+}
+
+/// The answer as JSON, or what follows its text.
+fn show(a: &RunArgs, prompt: &[u32], answer: &Answer, load: Duration) -> Outcome {
     if a.json {
-        return print_line(as_json(&prompt, &answer, load));
+        return print_line(as_json(prompt, answer, load));
     }
     if !answer.text.ends_with('\n') {
         print("\n")?;
@@ -79,14 +136,31 @@ pub fn run(a: RunArgs) -> Outcome {
     Ok(())
 }
 
+/// An error of the engine; one of a session names the file.
+fn of_session(a: &RunArgs, e: minfer::Error) -> Failure {
+    use minfer::Error as E;
+    match (&a.long.session, &e) {
+        (Some(file), E::Session(_) | E::Sampling(SamplingError::State { .. })) => {
+            let (file, said) = (file.display(), in_flags(&e));
+            Failure::Error(format!("--session {file}: {said}"))
+        }
+        _ => e.into(),
+    }
+}
+
 /// What the flags ask for; the prompt has `n_prompt` tokens.
-fn task(a: &RunArgs, sampling: SamplerParams, n_prompt: usize) -> Result<Generate, Failure> {
-    Ok(Generate {
+fn task(
+    a: &RunArgs,
+    sampling: SamplerParams,
+    constraint: Option<ConstraintSpec>,
+    n_prompt: usize,
+) -> Generate {
+    Generate {
         sampling,
         n_predict: usize::try_from(a.n_predict).ok(), // -1: no limit
         stop: a.stop.clone(),
         ignore_eos: a.ignore_eos,
-        constraint: a.constraint.spec()?,
+        constraint,
         context_shift: a.long.context_shift,
         n_keep: usize::try_from(a.long.keep).unwrap_or(n_prompt), // -1: the whole prompt
         speculation: match (&a.long.draft, a.long.lookup) {
@@ -96,14 +170,24 @@ fn task(a: &RunArgs, sampling: SamplerParams, n_prompt: usize) -> Result<Generat
         },
         save: a.long.session.is_some(),
         ..Generate::default()
-    })
+    }
 }
 
-/// The session that the file holds, if it is there.
+/// The session that the file holds, if it is there. Where none could be left at the end, that is said now.
 fn read_session(a: &RunArgs) -> Result<Option<Arc<Session>>, Failure> {
-    match &a.long.session {
-        Some(file) if file.exists() => Ok(Some(Arc::new(Session::read(file)?))),
-        _ => Ok(None),
+    let Some(file) = &a.long.session else {
+        return Ok(None);
+    };
+    Session::try_place(file)?;
+    if !file.exists() {
+        return Ok(None);
+    }
+    let session = Session::read(file)?;
+    match a.system {
+        None => Ok(Some(Arc::new(session))),
+        Some(_) => Err(Failure::Usage(
+            "--system: the conversation of the session has begun already".into(),
+        )),
     }
 }
 
@@ -114,11 +198,6 @@ fn turn_ids(
     session: &Session,
     text: &str,
 ) -> Result<Vec<u32>, Failure> {
-    if a.system.is_some() {
-        return Err(Failure::Usage(
-            "--system: the conversation of the session has begun already".into(),
-        ));
-    }
     if text.is_empty() {
         return Ok(Vec::new());
     }
@@ -182,7 +261,7 @@ fn prompt_text(a: &RunArgs, session: bool) -> Result<String, Failure> {
     if let Some(p) = &a.prompt {
         return Ok(p.clone());
     }
-    let mut stdin = std::io::stdin();
+    let stdin = std::io::stdin();
     if session && stdin.is_terminal() {
         return Ok(String::new());
     }
@@ -191,10 +270,7 @@ fn prompt_text(a: &RunArgs, session: bool) -> Result<String, Failure> {
             "no prompt: give one after the model, or pipe it in".into(),
         ));
     }
-    let mut text = String::new();
-    stdin
-        .read_to_string(&mut text)
-        .map_err(|e| Failure::Error(format!("stdin: {e}")))?;
+    let mut text = files::read_stdin()?;
     if text.is_empty() && !session {
         return Err(Failure::Usage(
             "no prompt: stdin is empty; give one after the model, or pipe it in".into(),
@@ -266,11 +342,11 @@ fn note_timings(done: &Done, load: Duration) {
         n => format!(" ({n} guessed, {} right)", t.accepted_n),
     };
     note(format_args!(
-        "\nload {:.0} ms | prefill {} tokens, {:.1}/s | generated {} tokens, {:.1}/s{guessed} | total {:.1}/s | {}",
+        "\nload {:.0} ms | prefill {}, {:.1}/s | generated {}, {:.1}/s{guessed} | total {:.1}/s | {}",
         ms(load),
-        t.prompt_n - t.cached_n,
+        count(t.prompt_n - t.cached_n, "token"),
         rate(t.prompt_n - t.cached_n, t.prompt),
-        t.predicted_n,
+        count(t.predicted_n, "token"),
         rate(t.predicted_n, t.predicted),
         rate(t.prompt_n + t.predicted_n, total),
         done.reason.name(),

@@ -12,8 +12,8 @@ use minfer_server::{
 };
 
 use crate::args::{AccessArgs, EngineArgs, LimitArgs, ServeArgs};
-use crate::models;
 use crate::output::{Failure, Outcome, note};
+use crate::{files, models};
 
 /// Positions a conversation has when the user says nothing; at most the model's own limit.
 const N_CTX: usize = 8192;
@@ -57,6 +57,7 @@ async fn listen(a: &ServeArgs, options: ServerOptions) -> Outcome {
         "http"
     };
     let open = options.guard.keys.is_empty();
+    let specs: Vec<String> = options.models.iter().map(|m| m.spec.clone()).collect();
     let signals = Signals::new()?;
     let server = Server::bind(options, loader(a)).await.map_err(failed)?;
     let address = server.address()?;
@@ -67,6 +68,14 @@ async fn listen(a: &ServeArgs, options: ServerOptions) -> Outcome {
         note(format_args!(
             "note: whoever reaches {address} can use the server: --api-key asks for a key"
         ));
+    }
+    // The first is looked for at once.
+    for spec in specs.iter().skip(1) {
+        if let Err(Failure::Error(e) | Failure::Usage(e)) = models::known(spec) {
+            note(format_args!(
+                "note: {e}; it is looked for again when it is asked for"
+            ));
+        }
     }
     let ready = || note("ready");
     server.run(ready, signals.end()).await.map_err(failed)
@@ -94,7 +103,7 @@ fn keys(a: &AccessArgs) -> Result<Vec<String>, Failure> {
     const VARIABLE: &str = "MINFER_API_KEY";
     let mut keys = a.api_key.clone();
     if let Some(file) = &a.api_key_file {
-        let text = models::read_text(file)?;
+        let text = files::read_text(file)?;
         let lines = text.lines().map(str::trim);
         let found: Vec<&str> = lines
             .filter(|l| !l.is_empty() && !l.starts_with('#'))

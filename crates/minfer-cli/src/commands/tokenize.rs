@@ -5,17 +5,18 @@ use minfer::tokenizer::{EncodeOptions, Tokenizer};
 use serde_json::json;
 
 use crate::args::TokenizeArgs;
-use crate::models;
 use crate::output::{Outcome, print, print_line};
+use crate::{files, models};
 
 /// Prints ids and pieces; works on vocabulary-only files.
 pub fn tokenize(a: &TokenizeArgs) -> Outcome {
-    let path = models::resolve(&a.model.model)?;
+    models::known(&a.model.model)?;
     let text = match (&a.text, &a.file) {
         (Some(text), _) => text.clone(),
-        (None, Some(file)) => models::read_text(file)?,
+        (None, Some(file)) => files::read_text(file)?,
         (None, None) => String::new(), // the parser wants one of them
     };
+    let path = models::resolve(&a.model.model)?;
     let file = GgufFile::open(&path)?;
     let tokenizer =
         Tokenizer::from_metadata(file.metadata()).map_err(|source| minfer::Error::Model {

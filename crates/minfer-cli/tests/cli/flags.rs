@@ -7,24 +7,24 @@ use crate::process::{finish, minfer, run, spawn};
 fn flags_out_of_range_are_usage_errors() {
     let model = tiny("llama");
     for (flag, value, needle) in [
-        ("--temp", "-1", "temperature is -1"),
-        ("--temp", "nan", "temperature is NaN"),
-        ("--temp", "inf", "temperature is inf"),
+        ("--temp", "-1", "--temp is -1"),
+        ("--temp", "nan", "--temp is NaN"),
+        ("--temp", "inf", "--temp is inf"),
         ("--temp", "warm", "--temp"),
         ("--top-k", "-1", "--top-k"),
-        ("--top-p", "1.5", "top_p is 1.5"),
-        ("--top-p", "-0.1", "top_p is -0.1"),
-        ("--min-p", "2", "min_p is 2"),
-        ("--typical", "-1", "typical_p is -1"),
-        ("--repeat-penalty", "0", "repeat_penalty is 0"),
-        ("--repeat-penalty", "-1", "repeat_penalty is -1"),
-        ("--repeat-last-n", "-2", "repeat_last_n is -2"),
-        ("--presence-penalty", "101", "presence_penalty is 101"),
-        ("--frequency-penalty", "-101", "frequency_penalty is -101"),
+        ("--top-p", "1.5", "--top-p is 1.5"),
+        ("--top-p", "-0.1", "--top-p is -0.1"),
+        ("--min-p", "2", "--min-p is 2"),
+        ("--typical", "-1", "--typical is -1"),
+        ("--repeat-penalty", "0", "--repeat-penalty is 0"),
+        ("--repeat-penalty", "-1", "--repeat-penalty is -1"),
+        ("--repeat-last-n", "-2", "--repeat-last-n is -2"),
+        ("--presence-penalty", "101", "--presence-penalty is 101"),
+        ("--frequency-penalty", "-101", "--frequency-penalty is -101"),
         ("--logit-bias", "nonsense", "nonsense"),
         ("--logit-bias", "5", "ID+BIAS"),
         ("--logit-bias", "5+x", "ID+BIAS"),
-        ("--logit-bias", "5+nan", "logit_bias is NaN"),
+        ("--logit-bias", "5+nan", "--logit-bias is NaN"),
         ("--seed", "-1", "--seed"),
         ("--seed", "18446744073709551616", "--seed"),
         ("--threads", "0", "'0' for '--threads <N>'"),
@@ -51,7 +51,7 @@ fn what_only_the_model_can_refuse_is_an_error_of_its_user() {
     let model = tiny("llama");
     let bias = ["run", &model, "hi", "--logit-bias", "272+1"];
     run(bias).refused(1, &["--logit-bias", "272", "vocabulary of 272"]);
-    run(["run", &model, "hi", "--n-ctx", "513"]).refused(1, &["n_ctx is 513", "512"]);
+    run(["run", &model, "hi", "--n-ctx", "513"]).refused(1, &["--n-ctx is 513", "512"]);
     let q8 = ["run", &model, "hi", "--cache-type-v", "q8_0"];
     run(q8).refused(1, &["value cache", "q8_0", "head_dim is 16", "f16"]);
     let nothing = ["run", &model, "", "--no-template"];

@@ -82,7 +82,7 @@ fn llama_cpp_27068_a_damaged_session_is_refused_and_stays() {
     let other = tiny("qwen2");
     std::fs::remove_file(&path).unwrap();
     answer(&model, &["Once"], &["-n", "4", "--session", file]).json();
-    answer(&other, &["x"], &["--session", file]).refused(1, &["model", "another file"]);
+    answer(&other, &["x"], &["--session", file]).refused(1, &["model", file, "qwen2.gguf"]);
     let system = ["--session", file, "--system", "Be brief."];
     let args = ["run", model.as_str(), "x", "--json"];
     run([&args[..], &system].concat()).refused(2, &["--system"]);
@@ -95,7 +95,7 @@ fn a_shifted_answer_outlives_its_context() {
     let out = answer(&model, &["Once"], &flags).json();
     assert_eq!(out["ids"].as_array().unwrap().len(), 300);
     let flags = ["-c", "96", "--context-shift", "--keep", "80"];
-    answer(&model, &["Once"], &flags).refused(1, &["96 tokens", "80", "n_keep"]);
+    answer(&model, &["Once"], &flags).refused(1, &["96 tokens", "80", "--keep"]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod inspect;
 mod logits;
 mod long;
 mod models;
+mod newcomer;
 mod process;
 mod prompts;
 mod serve;

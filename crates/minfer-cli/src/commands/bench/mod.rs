@@ -23,6 +23,7 @@ use row::Row;
 
 /// Runs every test and prints its row as it comes.
 pub fn bench(a: &BenchArgs) -> Outcome {
+    models::known(&a.model.model)?;
     let cases = case::cases(a);
     if cases.is_empty() {
         return Err(Failure::Usage(

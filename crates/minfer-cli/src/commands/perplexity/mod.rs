@@ -5,11 +5,12 @@ mod figures;
 use indicatif::ProgressBar;
 use minfer::engine::{Engine, Event, EventStream, Generate, Model, Request, Task};
 use minfer::tokenizer::EncodeOptions;
+use minfer::words::count;
 use serde_json::json;
 
 use crate::args::PerplexityArgs;
-use crate::models;
 use crate::output::{Failure, Outcome, print_line};
+use crate::{files, models};
 
 use figures::{Kl, Likelihood, kl_of};
 
@@ -18,15 +19,20 @@ const CHUNK: usize = 512;
 
 /// Judges the text.
 pub fn perplexity(a: &PerplexityArgs) -> Outcome {
-    let model = models::open(&a.model.model)?;
-    let text = models::read_text(&a.file)?;
-    let n_ctx = a
-        .engine
-        .n_ctx
-        .unwrap_or(CHUNK.min(model.hparams().n_ctx_train));
-    if n_ctx < 4 {
+    models::known(&a.model.model)?;
+    a.kl_base.as_deref().map_or(Ok(()), models::known)?;
+    if let Some(n_ctx @ 0..4) = a.engine.n_ctx {
         return Err(Failure::Usage(format!(
             "--n-ctx is {n_ctx}: half a chunk must hold at least two tokens"
+        )));
+    }
+    let text = files::read_text(&a.file)?;
+    let model = models::open(&a.model.model)?;
+    let limit = model.hparams().n_ctx_train;
+    let n_ctx = a.engine.n_ctx.unwrap_or(CHUNK.min(limit));
+    if n_ctx > limit {
+        return Err(Failure::Error(format!(
+            "--n-ctx is {n_ctx}: the model's limit is {limit}"
         )));
     }
     let chunks = chunks(a, &model, &text, n_ctx)?;
@@ -63,9 +69,9 @@ fn chunks(
     chunks.truncate(a.chunks.unwrap_or(usize::MAX));
     if chunks.is_empty() {
         return Err(Failure::Error(format!(
-            "{}: its {} tokens are less than one chunk of {n_ctx}: give a longer text or lower --n-ctx",
-            a.file.display(),
-            ids.len()
+            "{}: its text has {}, less than one chunk of {n_ctx}: give a longer text or lower --n-ctx",
+            files::name_of(&a.file),
+            count(ids.len(), "token")
         )));
     }
     // As llama-perplexity: BOS takes the place of a chunk's first token.
