@@ -200,12 +200,12 @@ impl Job<'_> {
         if self.glu.is_some() { 2 } else { 1 }
     }
 
-    /// Whether strip `s` and those after it are to be asked for from afar: a long stream, not at its end. Small
+    /// Whether what follows strip `s` is to be asked for from afar: in a large matrix, before its end. Small
     /// models' matrices often come from a cache, where asking twice only costs.
     #[inline(always)]
     fn far(&self, w: &PackedMatrix, s: usize) -> bool {
-        let bytes = w.layout().strip_bytes();
-        self.strips.len() * bytes > LONG_STREAM && (self.strips.end - s) * bytes > FAR_AHEAD
+        let layout = w.layout();
+        layout.bytes() > LARGE && (layout.strips() - s) * layout.strip_bytes() > FAR_AHEAD
     }
 
     /// All columns of float strips: k by pieces that stay in the first cache for all tiles. The sums wait
@@ -389,9 +389,9 @@ impl Kernel for Job<'_> {
 
 /// Bytes of a column's sums of a strip of floats.
 const FLOAT_SUMS: usize = 4 * MAX_GROUP * LANES;
-/// A thread's strips of more bytes than these are a long stream (SmolLM2's matrices, 5 % slower with two steps
-/// from a last cache that holds it, are shorter; those of models over 300 MB, 10-14 % faster, mostly longer).
-const LONG_STREAM: usize = 600 << 10;
+/// A matrix of more bytes is large. SmolLM2's are smaller, and 5 % slower with two steps from a last cache that
+/// holds them; models of over 300 MB, 10-14 % faster, have mostly larger ones.
+const LARGE: usize = 600 << 10;
 /// Columns of float weights that are multiplied with all tiles before the next: 32 rows of them and a tile's
 /// activations fit in the first cache together.
 const FLOAT_PIECE: usize = 256;
