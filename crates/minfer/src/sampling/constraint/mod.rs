@@ -28,6 +28,7 @@ mod spec;
 #[cfg(all(test, feature = "llguidance"))]
 mod tests;
 #[cfg(feature = "llguidance")]
+mod together;
 mod tokens;
 
 #[cfg(feature = "llguidance")]

@@ -6,6 +6,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Number, Value, json};
 
 use super::repeats::{self, REPEATS};
+use super::together::{Look, TOGETHER};
 use crate::chat::tools::plain::{INNER, NAMED, Path, find, path_of, plain_schema};
 
 /// White space between the parts of a JSON text: as llama.cpp's, it can't go on forever.
@@ -110,6 +111,8 @@ struct Check<'a> {
     waiting: VecDeque<(String, &'a Value)>,
     /// References that are known to lead to a schema that says something.
     sound: BTreeSet<Path>,
+    /// What strings must match at once.
+    look: Look<'a>,
 }
 
 impl<'a> Check<'a> {
@@ -120,6 +123,7 @@ impl<'a> Check<'a> {
             known: BTreeSet::from([Path::new()]),
             waiting: VecDeque::new(),
             sound: BTreeSet::new(),
+            look: Look::new(root),
         };
         check.schema(root)?;
         while let Some((at, schema)) = check.waiting.pop_front() {
@@ -138,6 +142,13 @@ impl<'a> Check<'a> {
         }
         for (key, value) in map {
             self.within(key, |check| check.keyword(key, value))?;
+        }
+        let several = map.contains_key("allOf") || map.contains_key("$ref") && map.len() > 1;
+        if several && self.look.patterns(schema).is_none_or(|n| n > TOGETHER) {
+            return Err(format!(
+                "the schemas that hold at once at {} (allOf, $ref) want one string to match more than {TOGETHER} patterns",
+                self.at
+            ));
         }
         match map.get("$ref") {
             Some(Value::String(reference)) => self.reference(schema, reference),

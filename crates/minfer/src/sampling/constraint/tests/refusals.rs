@@ -105,6 +105,22 @@ fn a_reference_to_more_than_is_copied_is_refused() {
     refused(schema(&text), &["the reference #/$defs/a~1b", "50000"]);
 }
 
+/// Each further pattern that one string has to match doubles the work of compiling.
+#[test]
+fn more_patterns_at_once_than_can_be_followed_are_refused() {
+    let all = |n: u8| {
+        let patterns = (0..n).map(|i| format!(r#"{{"pattern":".*{}.*"}}"#, char::from(b'a' + i)));
+        format!(
+            r#"{{"type":"string","allOf":[{}]}}"#,
+            patterns.collect::<Vec<_>>().join(",")
+        )
+    };
+    refused(schema(&all(26)), &["at # ", "8 patterns"]);
+    let within = format!(r#"{{"properties":{{"x":{}}}}}"#, all(9));
+    refused(schema(&within), &["at #/properties/x ", "8 patterns"]);
+    assert!(QWEN.takes(&schema(&all(3)), r#""abc""#));
+}
+
 /// A schema may be made of itself (a list of such lists), but not be only itself.
 #[test]
 fn a_schema_that_is_only_itself_is_refused_by_its_place() {
