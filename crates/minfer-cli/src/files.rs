@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use minfer::place::Place;
 use minfer::words::size;
 
 use crate::output::Failure;
@@ -20,7 +21,7 @@ fn named(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
 
 /// A UTF-8 file's text; `-` is stdin.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
-    if path.as_os_str() == "-" {
+    if is_stream(path) {
         return read_stdin();
     }
     not_a_folder(path)?;
@@ -28,9 +29,14 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
     text(&name_of(path), file)
 }
 
+/// Whether it is no path, but stdin or stdout.
+fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// What a path is called in messages.
 pub fn name_of(path: &Path) -> String {
-    match path.as_os_str() == "-" {
+    match is_stream(path) {
         true => "stdin".to_owned(),
         false => path.display().to_string(),
     }
@@ -73,34 +79,37 @@ pub struct OutFile {
     /// Where it is written to.
     pub out: BufWriter<Box<dyn Write>>,
     path: PathBuf,
-    /// Where it is until then; none where its place is stdout, a pipe or a device.
-    part: Option<PathBuf>,
+    /// Where it goes then; none of what is written at once: stdout, a pipe, a device, a file in a folder that takes no other.
+    place: Option<Place>,
 }
 
 impl OutFile {
     /// `-` is stdout.
     pub fn create(path: &Path) -> Result<OutFile, Failure> {
-        let (path, part) = place(path);
-        let out: Box<dyn Write> = match path.as_os_str() == "-" {
-            true => Box::new(io::stdout()),
-            false => Box::new(make(&path, part.as_deref())?),
+        let (out, place): (Box<dyn Write>, _) = match beside(path)? {
+            Some((file, place)) => (Box::new(file), Some(place)),
+            None if is_stream(path) => (Box::new(io::stdout()), None),
+            None => (Box::new(File::create(path).map_err(named(path))?), None),
         };
         Ok(OutFile {
             out: BufWriter::new(out),
-            path,
-            part,
+            path: path.to_owned(),
+            place,
         })
     }
 
     /// Whether a result could be put here: found out before the work that makes it. What is there stays as it is.
     pub fn try_place(path: &Path) -> Result<(), Failure> {
-        match place(path) {
-            (path, Some(part)) => {
-                make(&path, Some(&part))?;
-                std::fs::remove_file(&part).map_err(named(&path))
-            }
-            (path, None) => not_a_folder(&path),
-        }
+        beside(path).map(drop)
+    }
+
+    /// Whether a result at one path would overwrite one at the other.
+    pub fn same_place(one: &Path, other: &Path) -> Result<bool, Failure> {
+        let whole = |path: &Path| -> Result<PathBuf, Failure> {
+            let place = place(path)?;
+            Ok(place.map_or(path.to_owned(), |place| place.path().to_owned()))
+        };
+        Ok(whole(one)? == whole(other)?)
     }
 
     /// Adds to it.
@@ -111,34 +120,41 @@ impl OutFile {
     /// Puts it in its place.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.out.flush().map_err(named(&self.path))?;
-        if let Some(part) = &self.part {
-            std::fs::rename(part, &self.path).map_err(named(&self.path))?;
-        }
-        self.part = None;
-        Ok(())
+        let put = self.place.map_or(Ok(()), Place::put);
+        put.map_err(named(&self.path))
     }
 }
 
-impl Drop for OutFile {
-    fn drop(&mut self) {
-        if let Some(part) = &self.part {
-            // Best effort: there is an error already.
-            let _ = std::fs::remove_file(part);
-        }
-    }
-}
-
-/// Makes the file to write to: the one beside the place, or the place itself.
-fn make(path: &Path, part: Option<&Path>) -> Result<File, Failure> {
-    let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|f| !f.is_dir()) {
-        let (path, folder) = (path.display(), folder.display());
-        return Err(Failure::Error(format!(
-            "{path}: there is no folder {folder}"
-        )));
+/// The place that a result is put in when it is whole; none of stdout, a pipe or a device.
+fn place(path: &Path) -> Result<Option<Place>, Failure> {
+    if is_stream(path) {
+        return Ok(None);
     }
     not_a_folder(path)?;
-    File::create(part.unwrap_or(path)).map_err(named(path))
+    match path.metadata() {
+        Ok(told) if !told.is_file() => Ok(None),
+        Ok(told) if told.permissions().readonly() => Err(Failure::Error(format!(
+            "{}: the file may not be written to, and the result would take its place: allow it, or give another path",
+            path.display()
+        ))),
+        _ => Place::of(path).map(Some).map_err(named(path)),
+    }
+}
+
+/// The file to write to, beside its place. None where there can't be one, but what is there can be written to.
+fn beside(path: &Path) -> Result<Option<(File, Place)>, Failure> {
+    let Some(mut place) = place(path)? else {
+        return Ok(None);
+    };
+    match place.create() {
+        Ok(file) => Ok(Some((file, place))),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && may_write(path) => Ok(None),
+        Err(e) => Err(named(path)(e)),
+    }
+}
+
+fn may_write(path: &Path) -> bool {
+    File::options().write(true).open(path).is_ok()
 }
 
 fn not_a_folder(path: &Path) -> Result<(), Failure> {
@@ -149,18 +165,4 @@ fn not_a_folder(path: &Path) -> Result<(), Failure> {
         ))),
         false => Ok(()),
     }
-}
-
-/// The place that a path means (of a link, what it leads to), and the file beside it.
-fn place(path: &Path) -> (PathBuf, Option<PathBuf>) {
-    if path.as_os_str() == "-" {
-        return (path.to_owned(), None);
-    }
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let part = path.metadata().map_or(true, |m| m.is_file()).then(|| {
-        let mut name = path.clone().into_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        PathBuf::from(name)
-    });
-    (path, part)
 }

@@ -25,6 +25,10 @@
 //! # }
 //! ```
 
+pub mod words;
+
+pub mod place;
+
 pub mod numeric;
 
 pub mod lanes;
@@ -46,8 +50,6 @@ pub mod models;
 pub mod kv;
 
 pub mod engine;
-
-pub mod words;
 
 mod error;
 

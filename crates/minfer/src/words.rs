@@ -20,10 +20,16 @@ pub fn size_or_more(bytes: u64) -> String {
 
 fn in_unit(bytes: u64, up: bool) -> String {
     const UNITS: [&str; 6] = ["KB", "MB", "GB", "TB", "PB", "EB"];
+    let rounded = |n: u128, unit: u128| match up {
+        true => n.div_ceil(unit),
+        false => (n + unit / 2) / unit,
+    };
+    let bytes = u128::from(bytes);
     let mut unit = 1_u128;
     let mut name = None;
     for next in UNITS {
-        if u128::from(bytes) < unit * 1000 {
+        // What is 1000 of a unit when it is rounded is 1 of the next.
+        if rounded(bytes, unit) < 1000 {
             break;
         }
         (unit, name) = (unit * 1000, Some(next));
@@ -31,17 +37,13 @@ fn in_unit(bytes: u64, up: bool) -> String {
     let Some(name) = name else {
         return count(usize::try_from(bytes).unwrap_or(usize::MAX), "byte");
     };
-    let decimals = match u128::from(bytes) / unit {
+    let decimals = match bytes / unit {
         0..10 => 2,
         10..100 => 1,
         _ => 0,
     };
-    let scaled = u128::from(bytes) * 10_u128.pow(decimals);
-    let rounded = match up {
-        true => scaled.div_ceil(unit),
-        false => (scaled + unit / 2) / unit,
-    };
     let digits = 10_u128.pow(decimals);
+    let rounded = rounded(bytes * digits, unit);
     let fraction = format!("{:0>1$}", rounded % digits, decimals as usize);
     match fraction.trim_end_matches('0') {
         "" => format!("{} {name}", rounded / digits),
@@ -71,6 +73,11 @@ mod tests {
             (47_185_920, "47.2 MB"),
             (500_000_000, "500 MB"),
             (1_050_000_000, "1.05 GB"),
+            (999_499, "999 KB"),
+            (999_500, "1 MB"),
+            (999_999, "1 MB"),
+            (999_499_999, "999 MB"),
+            (999_999_999_999, "1 TB"),
             (u64::MAX, "18.4 EB"),
         ] {
             assert_eq!(size(bytes), said, "{bytes}");
@@ -83,5 +90,8 @@ mod tests {
         assert_eq!(size_or_more(1001), "1.01 KB");
         assert_eq!(size_or_more(47_113_000), "47.2 MB");
         assert_eq!(size_or_more(99_999_999), "100 MB");
+        assert_eq!(size_or_more(999), "999 bytes");
+        assert_eq!(size_or_more(999_000), "999 KB");
+        assert_eq!(size_or_more(999_001), "1 MB");
     }
 }

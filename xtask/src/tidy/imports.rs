@@ -5,6 +5,8 @@ use super::{Finding, Source, Tree};
 
 /// The engine's rooms, in import order: a room uses only itself and rooms before it.
 const ROOMS: &[&str] = &[
+    "words",
+    "place",
     "numeric",
     "lanes",
     "gguf",

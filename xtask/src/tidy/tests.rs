@@ -118,6 +118,11 @@ fn rooms_import_upwards() {
     assert_eq!(at("fn f() { crate::models::g() }"), 1);
     assert_eq!(at("use super::super::backend::x;"), 1);
     assert_eq!(at("use crate::Error;"), 1);
+    assert_eq!(at("use crate::words::count;\nuse crate::place::Place;"), 0);
+    assert_eq!(
+        found(&[("crates/minfer/src/words.rs", "use crate::engine::x;")]).len(),
+        1
+    );
     assert_eq!(at("// crate::engine\npub(crate) fn f() {}"), 0);
     assert_eq!(
         found(&[("crates/minfer/src/lib.rs", "use crate::engine::x;")]).len(),

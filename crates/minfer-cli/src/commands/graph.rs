@@ -15,7 +15,9 @@ use crate::output::{Failure, Outcome};
 /// Builds the graph of a step and writes it.
 pub fn graph(a: &GraphArgs) -> Outcome {
     models::known(&a.model.model)?;
-    if a.dot == a.json {
+    if let (Some(dot), Some(json)) = (&a.dot, &a.json)
+        && OutFile::same_place(dot, json)?
+    {
         let message = "--dot and --json name the same place: one would overwrite the other";
         return Err(Failure::Usage(message.into()));
     }

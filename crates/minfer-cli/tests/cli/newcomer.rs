@@ -250,6 +250,9 @@ fn report_10_counts_that_no_answer_reaches_are_refused() {
     }
     ask(&model, &["--regex", "ab{1000000000}"]).refused(1, &["column 3", "1000000000", "10000"]);
     ask(&model, &["--lark", "start: \"a\"{20000}"]).refused(1, &["column 11", "20000", "10000"]);
+    ask(&model, &["--lark", "start: \"a\"~20000"]).refused(1, &["column 11", "20000", "10000"]);
+    let comment = "# and/or\nstart: \"{20000}\"";
+    ask(&model, &["--lark", comment]).ok();
     // What may come so often, and need not, costs nothing.
     let most = json!({"type": "array", "maxItems": 1_000_000_000});
     ask(&model, &["-j", &most.to_string()]).ok();
@@ -309,6 +312,68 @@ fn report_12_what_needs_no_model_is_told_before_loading() {
     early(&few).refused(2, &["--n-ctx is 3"]);
 }
 
+#[test]
+#[cfg(unix)]
+fn a_result_keeps_the_rights_and_the_link_of_the_file_that_it_replaces() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let (model, dir) = (tiny("llama"), tempfile::tempdir().unwrap());
+    let path = dir.path().join("g");
+    let rights = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    std::fs::write(&path, "old").unwrap();
+    rights(0o600);
+    let link = dir.path().join("link");
+    symlink(&path, &link).unwrap();
+    run(["graph", &model, "--dot", link.to_str().unwrap()]).ok();
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let dot = std::fs::read(&path).unwrap();
+    assert!(dot.starts_with(b"digraph"));
+    let mode = path.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // A file that its owner has locked is not replaced.
+    rights(0o400);
+    for flag in ["--dot", "--json"] {
+        let file = path.to_str().unwrap();
+        run(["graph", &model, flag, file]).refused(1, &[file, "may not be written to"]);
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), dot);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+/// A file in a folder that takes no other is written to where it is.
+#[test]
+#[cfg(unix)]
+fn a_file_is_written_to_in_a_folder_that_is_locked() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let (model, dir) = (tiny("llama"), tempfile::tempdir().unwrap());
+    let path = dir.path().join("g");
+    let file = path.to_str().unwrap();
+    std::fs::write(&path, "old").unwrap();
+    for (path, mode) in [(&*path, 0o666), (dir.path(), 0o555)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    // Nothing is locked for root.
+    let nobody = |command: &mut Command| {
+        if dir.path().metadata().unwrap().uid() == 0 {
+            command.uid(65534);
+        }
+    };
+    let mut reads = Command::new("test");
+    nobody(reads.args(["-r", &model]));
+    if reads.status().is_ok_and(|s| s.success()) {
+        let mut command = minfer(["graph", &model, "--dot", file]);
+        nobody(&mut command);
+        finish(spawn(&mut command)).ok();
+        assert!(std::fs::read(&path).unwrap().starts_with(b"digraph"));
+        let new = dir.path().join("new");
+        let new = new.to_str().unwrap();
+        let mut command = minfer(["graph", &model, "--dot", new]);
+        nobody(&mut command);
+        finish(spawn(&mut command)).refused(1, &[new, "denied"]);
+    }
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 /// What was tried after the twelve.
 #[test]
 fn more_bad_input_is_told_in_clear_words() {
@@ -328,6 +393,12 @@ fn more_bad_input_is_told_in_clear_words() {
     ask(&model, &mirostat).refused(1, &["--session", &file, "without mirostat"]);
     for place in ["-", text] {
         let both = ["graph", &model, "--dot", place, "--json", place];
+        run(both).refused(2, &["--dot and --json"]);
+    }
+    for name in ["t", "new"] {
+        let paths = [name.to_owned(), format!("./{name}")].map(|p| dir.path().join(p));
+        let [dot, json] = paths.each_ref().map(|p| p.to_str().unwrap());
+        let both = ["graph", &model, "--dot", dot, "--json", json];
         run(both).refused(2, &["--dot and --json"]);
     }
     let long = ["perplexity", &model, "-f", text, "-c", "513"];

@@ -64,12 +64,21 @@ impl<T: Given> Given for Vec<T> {
     }
 }
 
-/// A number without a fraction, of a range that the type has.
-fn whole<T: TryFrom<i128>>(field: &str, value: &Value, wanted: &str) -> Result<T, ApiError> {
+/// A number without a fraction, of the type's range, which is named where it is exceeded.
+fn whole<T: TryFrom<i128>>(
+    field: &str,
+    value: &Value,
+    wanted: &str,
+    [least, most]: [i128; 2],
+) -> Result<T, ApiError> {
     let number = value.as_i64().map(i128::from);
     let number = number.or_else(|| value.as_u64().map(i128::from));
     let fits = number.and_then(|n| T::try_from(n).ok());
     fits.ok_or_else(|| match value {
+        Value::Number(n) if n.as_f64().is_some_and(|x| x.abs() >= most as f64) => {
+            let why = format!("must be a whole number from {least} to {most}, is {n}");
+            ApiError::field(field, why)
+        }
         Value::Number(n) => ApiError::field(field, format!("must be {wanted}, is {n}")),
         other => ApiError::field(field, format!("must be {wanted}, not {}", kind(other))),
     })
@@ -79,14 +88,14 @@ macro_rules! whole {
     ($($type:ty: $wanted:literal,)*) => {$(
         impl Given for $type {
             fn read(field: &str, value: Value) -> Result<$type, ApiError> {
-                whole(field, &value, $wanted)
+                whole(field, &value, $wanted, [<$type>::MIN as i128, <$type>::MAX as i128])
             }
         }
     )*};
 }
 
 whole! {
-    i32: "a whole number of 32 bits",
+    i32: "a whole number",
     i64: "a whole number",
     u32: "a whole number of 0 or more",
     u64: "a whole number of 0 or more",
@@ -120,15 +129,7 @@ mod tests {
         let whole = "f: must be a whole number of 0 or more";
         assert_eq!(said::<usize>(json!(-1)), format!("{whole}, is -1"));
         assert_eq!(said::<usize>(json!(1.5)), format!("{whole}, is 1.5"));
-        assert_eq!(
-            said::<u32>(json!(1u64 << 32)),
-            format!("{whole}, is 4294967296")
-        );
         assert_eq!(said::<u32>(json!({})), format!("{whole}, not an object"));
-        assert_eq!(
-            said::<i64>(json!(u64::MAX)),
-            format!("f: must be a whole number, is {}", u64::MAX)
-        );
         assert_eq!(
             said::<Vec<u32>>(json!([1, "2"])),
             "f[1]: must be a whole number of 0 or more, not a string"
@@ -140,7 +141,25 @@ mod tests {
     }
 
     #[test]
+    fn a_number_past_the_range_is_told_the_range() {
+        let range = "f: must be a whole number from";
+        let u32s = format!("{range} 0 to 4294967295, is ");
+        assert_eq!(said::<u32>(json!(1u64 << 32)), format!("{u32s}4294967296"));
+        assert_eq!(said::<u32>(json!(-1e10)), format!("{u32s}-10000000000.0"));
+        let i64s = format!("{range} -9223372036854775808 to 9223372036854775807, is ");
+        let most = u64::MAX;
+        assert_eq!(said::<i64>(json!(most)), format!("{i64s}{most}"));
+        let beyond: Value = serde_json::from_str("18446744073709551616").unwrap();
+        let said = said::<u64>(beyond);
+        assert!(
+            said.starts_with(&format!("{range} 0 to {most}, is ")),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn what_fits_is_taken() {
+        assert_eq!(u32::read("f", json!(u32::MAX)), Ok(u32::MAX));
         assert_eq!(f32::read("f", json!(1)), Ok(1.0));
         assert_eq!(i64::read("f", json!(-1)), Ok(-1));
         assert_eq!(u64::read("f", json!(u64::MAX)), Ok(u64::MAX));

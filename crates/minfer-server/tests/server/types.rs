@@ -48,6 +48,7 @@ fn refused(server: &Running, path: &str, field: &str, value: Value, says: &str) 
 fn a_field_of_another_type_is_refused_in_words() {
     let server = Setup::of(&["llama"]).start();
     let whole = "must be a whole number of 0 or more";
+    let of_32_bits = "must be a whole number from 0 to 4294967295";
     for (path, field, value, says) in [
         (
             CHAT,
@@ -230,6 +231,18 @@ fn a_field_of_another_type_is_refused_in_words() {
             "tokens",
             json!([1, -1]),
             format!("tokens[1]: {whole}, is -1"),
+        ),
+        (
+            "/detokenize",
+            "tokens",
+            json!([1, 4_294_967_296_u64]),
+            format!("tokens[1]: {of_32_bits}, is 4294967296"),
+        ),
+        (
+            "/completion",
+            "dry_allowed_length",
+            json!(4_294_967_296_u64),
+            format!("dry_allowed_length: {of_32_bits}, is 4294967296"),
         ),
         (
             "/embedding",

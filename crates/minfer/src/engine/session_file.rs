@@ -5,12 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use super::memory;
 use super::session::SessionError;
+use crate::place::Place;
 use crate::words::size;
 
 const MAGIC: &[u8; 15] = b"minfer session\n";
@@ -197,50 +198,6 @@ fn damaged(reason: String) -> Stop {
     Stop::Fault((reason, BEGIN_ANEW))
 }
 
-/// Where a session is written before it is put in its place.
-struct Place {
-    /// The place; of a link, what it leads to.
-    path: PathBuf,
-    part: PathBuf,
-}
-
-impl Place {
-    fn of(path: &Path) -> io::Result<Place> {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let (Some(_), Some(folder)) = (path.file_name(), path.parent()) else {
-            return Err(io::Error::other("this names no file"));
-        };
-        let here = folder.as_os_str().is_empty();
-        if !here && !folder.is_dir() {
-            let text = format!("there is no folder {}", folder.display());
-            return Err(io::Error::new(io::ErrorKind::NotFound, text));
-        }
-        let mut part = path.clone().into_os_string();
-        part.push(format!(".{}.part", std::process::id()));
-        let part = PathBuf::from(part);
-        Ok(Place { path, part })
-    }
-
-    /// Makes the file beside it, with `write`, and gives it the rights of what is there; it goes where that fails.
-    fn make<T>(&self, write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
-        let made = File::create(&self.part).and_then(|mut file| {
-            if let Ok(told) = self.path.metadata() {
-                file.set_permissions(told.permissions())?;
-            }
-            write(&mut file)
-        });
-        if made.is_err() {
-            self.drop_part();
-        }
-        made
-    }
-
-    fn drop_part(&self) {
-        // Best effort: what is left is a file that nobody reads.
-        let _ = std::fs::remove_file(&self.part);
-    }
-}
-
 /// Whether a session can be put here: makes a file beside it, and takes it away again. What is there stays as it is.
 pub(super) fn try_place(path: &Path) -> Result<(), SessionError> {
     if let Ok(told) = path.metadata() {
@@ -259,22 +216,19 @@ pub(super) fn try_place(path: &Path) -> Result<(), SessionError> {
             )));
         }
     }
-    let place = Place::of(path).map_err(named(path))?;
-    place.make(|_| Ok(())).map_err(named(path))?;
-    place.drop_part();
+    Place::of(path)
+        .and_then(|mut place| place.create())
+        .map_err(named(path))?;
     Ok(())
 }
 
 /// Writes the parts beside the path, then puts the file in its place, so that a failure leaves what was there.
 pub(super) fn write(path: &Path, parts: [&[u8]; 3]) -> Result<(), SessionError> {
-    let place = Place::of(path).map_err(named(path))?;
-    place
-        .make(|file| write_parts(file, parts))
-        .map_err(named(path))?;
-    std::fs::rename(&place.part, &place.path).map_err(|e| {
-        place.drop_part();
-        named(path)(e)
-    })
+    let written = Place::of(path).and_then(|mut place| {
+        write_parts(&mut place.create()?, parts)?;
+        place.put()
+    });
+    written.map_err(named(path))
 }
 
 fn write_parts(file: &mut File, parts: [&[u8]; 3]) -> io::Result<()> {

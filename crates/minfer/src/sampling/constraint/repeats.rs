@@ -1,6 +1,10 @@
-//! How often a part must come at least, in regular expressions and Lark: `{n}`, `{n,}`, `{n,m}`.
+//! How often a part must come at least, in regular expressions and Lark: `{n}`, `{n,}`, `{n,m}`, in Lark also `~n` and `~n..m`.
 //!
 //! What may come often costs nothing; what must come more often than any answer is long can never be fulfilled.
+
+use serde_json::{Deserializer, Value};
+
+use super::schema;
 
 /// Most times that a part must come; llama.cpp takes 2,000.
 pub(super) const REPEATS: u32 = 10_000;
@@ -20,7 +24,7 @@ pub(super) fn in_regex(text: &str) -> Result<(), String> {
     scan(text, Within::Regex { class: 0 }, false)
 }
 
-/// The same of a Lark grammar.
+/// The same of a Lark grammar, and of the schemas within it.
 pub(super) fn in_lark(text: &str) -> Result<(), String> {
     scan(text, Within::Rules, true)
 }
@@ -31,15 +35,11 @@ fn scan(text: &str, mut within: Within, lark: bool) -> Result<(), String> {
         let here = rest;
         rest = here.get(c.len_utf8()..).unwrap_or_default();
         within = match (within, c) {
-            (Within::Rules, '"') => Within::Text,
-            (Within::Rules, '/') if rest.starts_with('/') => {
-                rest = rest
-                    .find('\n')
-                    .and_then(|at| rest.get(at..))
-                    .unwrap_or_default();
-                Within::Rules
+            (Within::Rules, c) => {
+                let begun;
+                (begun, rest) = rules(text, c, rest)?;
+                begun
             }
-            (Within::Rules, '/') => Within::Regex { class: 0 },
             (Within::Text, '"') => Within::Rules,
             (within @ (Within::Text | Within::Regex { .. }), '\\') => {
                 rest = after_escape(rest);
@@ -57,7 +57,7 @@ fn scan(text: &str, mut within: Within, lark: bool) -> Result<(), String> {
                 class: class.saturating_sub(1),
             },
             (Within::Regex { class: 0 }, '/') if lark => Within::Rules,
-            (within @ (Within::Rules | Within::Regex { class: 0 }), '{') => {
+            (within @ Within::Regex { class: 0 }, '{') => {
                 least(text, rest)?;
                 within
             }
@@ -65,6 +65,50 @@ fn scan(text: &str, mut within: Within, lark: bool) -> Result<(), String> {
         };
     }
     Ok(())
+}
+
+/// What a character of rules begins, and what is still to be read then.
+fn rules<'a>(text: &str, c: char, rest: &'a str) -> Result<(Within, &'a str), String> {
+    let comment = c == '#' || c == '/' && rest.starts_with('/');
+    Ok(match c {
+        _ if comment => (
+            Within::Rules,
+            rest.find('\n')
+                .and_then(|at| rest.get(at..))
+                .unwrap_or_default(),
+        ),
+        '"' => (Within::Text, rest),
+        '/' => (Within::Regex { class: 0 }, rest),
+        '{' | '~' => {
+            least(text, rest)?;
+            (Within::Rules, rest)
+        }
+        '%' => (Within::Rules, json(text, rest)?),
+        _ => (Within::Rules, rest),
+    })
+}
+
+/// What comes after the schema of a `%json` that begins here, if one does; that it is no JSON, llguidance says.
+fn json<'a>(text: &str, rest: &'a str) -> Result<&'a str, String> {
+    let Some(after) = rest.strip_prefix("json") else {
+        return Ok(rest);
+    };
+    let mut read = Deserializer::from_str(after).into_iter::<Value>();
+    let Some(Ok(value)) = read.next() else {
+        return Ok(rest);
+    };
+    schema::counts(&value).map_err(|why| format!("{}: in this %json, {why}", place(text, rest)))?;
+    Ok(after.get(read.byte_offset()..).unwrap_or_default())
+}
+
+/// The line and column of the character before what is left of a text.
+fn place(text: &str, rest: &str) -> String {
+    let before = text
+        .get(..text.len().saturating_sub(rest.len()))
+        .unwrap_or_default();
+    let line = before.matches('\n').count().saturating_add(1);
+    let column = before.lines().last().map_or(0, |l| l.chars().count());
+    format!("line {line}, column {column}")
 }
 
 /// What comes after an escape: `\n`, `\x{41}`, `\p{Greek}`.
@@ -83,7 +127,7 @@ fn after_escape(rest: &str) -> &str {
 
 /// Refuses the count that begins here.
 fn least(text: &str, rest: &str) -> Result<(), String> {
-    let from = rest.trim_start_matches(' ');
+    let from = rest.trim_start_matches([' ', '\t', '+']);
     let end = from
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(from.len());
@@ -92,13 +136,9 @@ fn least(text: &str, rest: &str) -> Result<(), String> {
     if few {
         return Ok(());
     }
-    let before = text
-        .get(..text.len().saturating_sub(from.len()))
-        .unwrap_or_default();
-    let line = before.matches('\n').count().saturating_add(1);
-    let column = before.lines().last().map_or(0, |l| l.chars().count());
+    let place = place(text, from);
     Err(format!(
-        "line {line}, column {column}: {digits} repetitions; at most {REPEATS} of a part can be asked for"
+        "{place}: {digits} repetitions; at most {REPEATS} of a part can be asked for"
     ))
 }
 
@@ -124,6 +164,48 @@ mod tests {
         let e = in_lark(lark).unwrap_err();
         assert!(e.contains("line 2, column 14: 20001 "), "{e}");
         assert!(in_lark("start: /x{20000}/").is_err());
+        for (text, place) in [
+            ("start: \"a\"~20000", "line 1, column 11: 20000 "),
+            ("start: \"a\" ~ 10001..20000", "column 13: 10001 "),
+            ("start: \"a\"{\t+20000}", "column 13: 20000 "),
+            ("start: a # b\na: \"#\"{20000}", "line 2, column 7: 20000 "),
+        ] {
+            let e = in_lark(text).unwrap_err();
+            assert!(e.contains(place), "{e}");
+        }
+    }
+
+    #[test]
+    fn schemas_in_a_grammar_are_looked_at() {
+        for (schema, name) in [
+            (r#"{"minLength": 20000}"#, "#/minLength is 20000"),
+            (
+                r##"{"$ref": "#/$defs/a", "$defs": {"a": {"minItems": 1e9}}}"##,
+                "#/$defs/a/minItems",
+            ),
+            (
+                r#"{"items": {"pattern": "a{20000}"}}"#,
+                "at #/items/pattern: line 1, column 2: 20000",
+            ),
+        ] {
+            let e = in_lark(&format!("start: a\na: \"b\" %json {schema}")).unwrap_err();
+            assert!(
+                e.contains("line 2, column 8: in this %json") && e.contains(name),
+                "{e}"
+            );
+            assert!(in_lark(&format!("start: %json {schema}")).is_err());
+        }
+        let after = r#"start: %json {"type": "null"} "b"{20000}"#;
+        assert!(in_lark(after).unwrap_err().contains("column 34: 20000 "));
+        for text in [
+            r#"start: %json {"const": {"minLength": 20000}}"#,
+            r#"start: %json {"not": {}, "x-guidance": {}, "maxLength": 20000}"#,
+            r##"start: %json {"$ref": "#/$defs/none", "items": {"$id": "x"}}"##,
+            r#"start: %json {"minLength": 20000"#,
+            r#"start: a // %json {"minLength": 20000}"#,
+        ] {
+            assert_eq!(in_lark(text), Ok(()), "{text}");
+        }
     }
 
     #[test]
@@ -147,6 +229,9 @@ mod tests {
             r#"start: "\"{20000}""#,
             r#"start: %json {"const": "{20000}"}"#,
             "start: /[/]{3}/",
+            "# and/or\nstart: \"{20000}\"",
+            "# 5\" pipe\nstart: \"{20000}\"",
+            "start: \"a\"~0..20000 ~\"20000\" \"~20000\" /~20000/ # ~20000",
         ] {
             assert_eq!(in_lark(text), Ok(()), "{text}");
         }

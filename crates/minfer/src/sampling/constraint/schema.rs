@@ -25,8 +25,13 @@ pub(super) fn read(text: &str) -> Result<TopLevelGrammar, String> {
         Value::Bool(true) => return Ok(grammar(json!({}))),
         _ => return Err("a schema is a JSON object, or true".to_owned()),
     }
-    Check::all(&schema)?;
+    Check::of(&schema, false).all()?;
     plain_schema(&schema, "#").map(grammar)
+}
+
+/// Refuses the counts beyond any answer of a schema that llguidance reads itself, and nothing else: it stands in a Lark grammar.
+pub(super) fn counts(schema: &Value) -> Result<(), String> {
+    Check::of(schema, true).all()
 }
 
 fn grammar(mut schema: Value) -> TopLevelGrammar {
@@ -113,22 +118,28 @@ struct Check<'a> {
     sound: BTreeSet<Path>,
     /// What strings must match at once.
     look: Look<'a>,
+    /// Whether it is looked for counts beyond any answer only.
+    counts: bool,
 }
 
 impl<'a> Check<'a> {
-    fn all(root: &'a Value) -> Result<(), String> {
-        let mut check = Check {
+    fn of(root: &'a Value, counts: bool) -> Check<'a> {
+        Check {
             root,
             at: "#".to_owned(),
             known: BTreeSet::from([Path::new()]),
             waiting: VecDeque::new(),
             sound: BTreeSet::new(),
             look: Look::new(root),
-        };
-        check.schema(root)?;
-        while let Some((at, schema)) = check.waiting.pop_front() {
-            check.at = at;
-            check.inner(schema)?;
+            counts,
+        }
+    }
+
+    fn all(mut self) -> Result<(), String> {
+        self.schema(self.root)?;
+        while let Some((at, schema)) = self.waiting.pop_front() {
+            self.at = at;
+            self.inner(schema)?;
         }
         Ok(())
     }
@@ -137,14 +148,15 @@ impl<'a> Check<'a> {
         let Value::Object(map) = schema else {
             return Ok(());
         };
-        if let Some(key) = UNSUPPORTED.iter().find(|k| map.contains_key(**k)) {
+        let mut unsupported = UNSUPPORTED.iter().filter(|_| !self.counts);
+        if let Some(key) = unsupported.find(|k| map.contains_key(**k)) {
             return Err(format!("the keyword {key} at {} is not supported", self.at));
         }
         for (key, value) in map {
             self.within(key, |check| check.keyword(key, value))?;
         }
         let several = map.contains_key("allOf") || map.contains_key("$ref") && map.len() > 1;
-        if several && self.look.patterns(schema).is_none_or(|n| n > TOGETHER) {
+        if !self.counts && several && self.look.patterns(schema).is_none_or(|n| n > TOGETHER) {
             return Err(format!(
                 "the schemas that hold at once at {} (allOf, $ref) want one string to match more than {TOGETHER} patterns",
                 self.at
@@ -160,6 +172,7 @@ impl<'a> Check<'a> {
     fn inner(&mut self, schema: &'a Value) -> Result<(), String> {
         match schema.get("$id") {
             None => self.schema(schema),
+            Some(_) if self.counts => self.schema(schema),
             Some(_) => Err(format!(
                 "$id at {} is not supported: references go from the root (#/...)",
                 self.at
@@ -183,15 +196,18 @@ impl<'a> Check<'a> {
 
     fn keyword(&mut self, key: &str, value: &'a Value) -> Result<(), String> {
         match value {
-            Value::Object(named) if NAMED.contains(&key) => self.named(named),
+            Value::Object(named) if NAMED.contains(&key) => {
+                let mut patterns = named.keys().filter(|_| key == "patternProperties");
+                patterns.try_for_each(|p| self.pattern(p))?;
+                self.named(named)
+            }
             Value::Array(list) if INNER.contains(&key) => {
                 let mut all = list.iter().enumerate();
                 all.try_for_each(|(i, inner)| self.within(&i.to_string(), |c| c.inner(inner)))
             }
             inner if INNER.contains(&key) => self.inner(inner),
             Value::Number(n) if LEAST.contains(&key) => self.least(n),
-            Value::String(pattern) if key == "pattern" => repeats::in_regex(pattern)
-                .map_err(|why| format!("the regular expression at {}: {why}", self.at)),
+            Value::String(pattern) if key == "pattern" => self.pattern(pattern),
             _ if KNOWN.contains(&key) || NAMED.contains(&key) => Ok(()),
             _ => {
                 tracing::debug!(
@@ -201,6 +217,12 @@ impl<'a> Check<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// A regular expression whose counts can be reached.
+    fn pattern(&self, pattern: &str) -> Result<(), String> {
+        repeats::in_regex(pattern)
+            .map_err(|why| format!("the regular expression at {}: {why}", self.at))
     }
 
     /// A count that must be reached, and can be.
@@ -225,12 +247,15 @@ impl<'a> Check<'a> {
             return Ok(()); // llguidance names it
         };
         let Some(target) = find(self.root, &path) else {
+            if self.counts {
+                return Ok(());
+            }
             return Err(format!(
                 "the reference {reference} at {} leads to nothing in the schema",
                 self.at
             ));
         };
-        if self.circles(schema) {
+        if !self.counts && self.circles(schema) {
             return Err(format!(
                 "the reference {reference} at {} leads only to itself: nothing says what is to come there",
                 self.at

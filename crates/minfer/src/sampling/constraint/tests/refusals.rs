@@ -29,6 +29,14 @@ fn schemas_are_refused_by_keyword_and_place() {
     refused(schema("false"), &["a JSON object"]);
     refused(schema(r#"{"type":"strin"}"#), &["strin"]);
     refused(
+        schema(r#"{"type":"object","patternProperties":{"^a{1000000}$":{}}}"#),
+        &["#/patternProperties: line 1, column 3: 1000000 repetitions"],
+    );
+    refused(
+        lark("start: %json {\"type\":\"string\",\"minLength\":1000000}"),
+        &["line 1, column 8: in this %json, #/minLength is 1000000"],
+    );
+    refused(
         schema(r#"{"properties":{"a":{"not":{}}}}"#),
         &["not", "#/properties/a"],
     );
