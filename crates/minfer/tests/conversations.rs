@@ -116,7 +116,10 @@ impl Plan {
     fn ends_well(&self, told: &Told) -> bool {
         let mut reader = Reader::new(&self.reading(), self.stops());
         reader.push(&told.text);
-        reader.finish();
+        match told.reason {
+            Some(FinishReason::Length) => reader.cut(),
+            _ => reader.finish(),
+        };
         if reader.stop() != told.stop.as_deref() {
             return false;
         }

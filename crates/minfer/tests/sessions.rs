@@ -267,6 +267,37 @@ fn the_text_at_the_seam_is_that_of_an_undisturbed_answer() {
             );
         }
     }
+    // Read before and not after, over two seams: what is shown is not shown again, and the stop string is seen.
+    let reading = Reading {
+        reasoning: tags.map(|tags| (tags, false)),
+        ..Reading::default()
+    };
+    let whole = ask_for(task(100, false, &[&stop]));
+    for n in 0..whole.ids.len() - 1 {
+        let begun = ask_for(of(n, true, &[&stop], Some(&reading)));
+        let on = |heard: Heard, task| {
+            let session = through_a_file(&heard.session.expect("asked for"));
+            let on = Request {
+                session: Some(session),
+                ..Request::new(Vec::new(), task)
+            };
+            ask(&engine, on).expect("served")
+        };
+        let mut text = begun.text.clone();
+        let mut ids = begun.ids.clone();
+        let more = on(begun, task(1, true, &[&stop]));
+        text += &more.text;
+        ids.extend(&more.ids);
+        let rest = on(more, task(100, false, &[&stop]));
+        text += &rest.text;
+        ids.extend(&rest.ids);
+        assert_eq!((ids, rest.stop), (whole.ids.clone(), whole.stop.clone()));
+        // What was shown of the stop string before the seam stays.
+        assert!(
+            all.starts_with(&text) && text.starts_with(&whole.text),
+            "{n}: {text}"
+        );
+    }
     // Of an answer that nobody goes on with, all is said.
     let cut = ask_for(task(7, false, &[&stop]));
     assert_eq!(cut.held, "");
@@ -281,7 +312,7 @@ fn the_text_at_the_seam_is_that_of_an_undisturbed_answer() {
     assert_eq!(on.chars().count(), 30, "{on}");
 }
 
-/// Version 1 lacks what is held back.
+/// Version 1 lacks what is held back, version 2 what is not read of it.
 #[test]
 fn a_session_of_an_older_version_goes_on_and_of_a_newer_one_is_refused() {
     use sha2::{Digest, Sha256};
@@ -289,10 +320,10 @@ fn a_session_of_an_older_version_goes_on_and_of_a_newer_one_is_refused() {
     let session = Arc::new(Session::read(&path).expect("whole"));
     let n = u64::from_le_bytes(bytes[19..27].try_into().unwrap()) as usize;
     let mut head: serde_json::Value = serde_json::from_slice(&bytes[27..27 + n]).unwrap();
-    let held = head.as_object_mut().unwrap().remove("held");
+    let mut held = head.as_object_mut().unwrap().remove("held");
     assert!(held.is_some(), "{head}");
-    let head = serde_json::to_vec(&head).unwrap();
-    let with_version = |version: u32| {
+    let with_version = |version: u32, head: &serde_json::Value| {
+        let head = serde_json::to_vec(head).unwrap();
         let mut old = bytes[..15].to_vec();
         old.extend(version.to_le_bytes());
         old.extend((head.len() as u64).to_le_bytes());
@@ -307,11 +338,22 @@ fn a_session_of_an_older_version_goes_on_and_of_a_newer_one_is_refused() {
         session: Some(session),
         ..Request::new(Vec::new(), Task::Generate(task(9, 0.0, false)))
     };
-    let old = Arc::new(with_version(1).expect("it can be read"));
-    let [old, new] = [old, session].map(|s| ask(&engine, on(s)).expect("served"));
-    assert_eq!((old.ids, old.bits), (new.ids, new.bits));
-    let e = with_version(3).expect_err("nobody knows it").to_string();
-    assert!(e.contains("version 3") && e.contains("1 to 2"), "{e}");
+    let first = with_version(1, &head).expect("it can be read");
+    let unread = held
+        .as_mut()
+        .and_then(|h| h.as_object_mut()?.remove("unread"));
+    assert!(unread.is_some(), "{held:?}");
+    head["held"] = held.into();
+    let second = with_version(2, &head).expect("it can be read");
+    let new = ask(&engine, on(session)).expect("served");
+    for old in [first, second] {
+        let old = ask(&engine, on(Arc::new(old))).expect("served");
+        assert_eq!((&old.ids, &old.bits), (&new.ids, &new.bits));
+    }
+    let e = with_version(4, &head)
+        .expect_err("nobody knows it")
+        .to_string();
+    assert!(e.contains("version 4") && e.contains("1 to 3"), "{e}");
 }
 
 #[test]

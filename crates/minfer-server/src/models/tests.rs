@@ -35,6 +35,16 @@ fn three(residency: Residency) -> (Models, Arc<AtomicUsize>) {
     (Models::new(names.into(), residency, loader), loads)
 }
 
+/// Waits until a model is asked for, and then a moment, in which it could be loaded.
+fn asked_for(models: &Models, slot: usize) {
+    let began = Instant::now();
+    while !matches!(models.0.lock().slots.get(slot), Some(Slot::Loading(..))) {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody asks");
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+}
+
 /// However many come at once, and whoever finds it going already. (An unload that looked and then took hold of the model could load it in between; it takes
 /// luck to see that here.)
 #[test]
@@ -78,7 +88,7 @@ fn a_model_waits_for_its_own_former_copy() {
         let gone = models.0.take(&mut models.0.lock(), 0).unwrap();
         std::thread::scope(|s| {
             let again = s.spawn(|| runtime.block_on(models.get(None)).map(drop));
-            std::thread::sleep(Duration::from_millis(100));
+            asked_for(&models, 0);
             assert_eq!(loads.load(Ordering::SeqCst), 1, "it waits");
             models.0.end(gone);
             again.join().unwrap().unwrap();
@@ -102,7 +112,7 @@ fn what_is_going_anyway_makes_the_room() {
     let gone = models.0.take(&mut models.0.lock(), 0).unwrap();
     std::thread::scope(|s| {
         let third = s.spawn(|| get("third"));
-        std::thread::sleep(Duration::from_millis(100));
+        asked_for(&models, 2);
         assert_eq!(loads.load(Ordering::SeqCst), 2, "it waits");
         models.0.end(gone);
         third.join().unwrap();

@@ -103,6 +103,24 @@ fn a_marker_that_is_cut_is_not_told() {
         let want = (json!({"content": "I look."}), json!("length"));
         assert_eq!((message, reason), want, "{tokens}");
     }
+    // A stop string within it ends nothing.
+    let lines: [&[u8]; 4] = [
+        b"I look.",
+        b" <tool_call>",
+        b"\n{\"na",
+        b"me\": \"weather\"",
+    ];
+    let (stops, ask) = start(&model(&lines));
+    let stop = [
+        ("tools", tools()),
+        ("stop", json!(["\n"])),
+        ("max_tokens", json!(3)),
+    ];
+    let (message, reason) = both(&stops, &with(ask, &stop));
+    let want = (json!({"content": "I look."}), json!("length"));
+    assert_eq!((message, reason), want);
+    let (server, ask) = start(&model(&pieces));
+    let ask = with(ask, &[("tools", tools())]);
     // A line of Ollama's has whole calls only: one that is cut is not lost.
     let cut = |n: u32| {
         [

@@ -32,8 +32,8 @@ pub(super) struct Answer {
 
 /// Who looks for stop strings.
 enum Watch {
-    /// In all of the text, which ends before one.
-    Text(StopMatcher),
+    /// In all of the text, which ends before one. So many bytes of what it holds are shown already.
+    Text(StopMatcher, usize),
     /// In what is content. All of the text goes on: whoever shows it reads it, too.
     Content(Box<Reader>),
 }
@@ -45,14 +45,14 @@ impl Watch {
         match &params.reading {
             Some(reading) if limited => Watch::Content(Box::new(Reader::new(reading, stops))),
             // Without stop strings both are the same.
-            _ => Watch::Text(StopMatcher::new(stops)),
+            _ => Watch::Text(StopMatcher::new(stops), 0),
         }
     }
 
     /// The text of the next piece that may be shown.
     fn push(&mut self, piece: String) -> String {
         match self {
-            Watch::Text(matcher) => matcher.push(&piece).text,
+            Watch::Text(matcher, shown) => unshown(matcher.push(&piece).text, shown),
             Watch::Content(reader) => {
                 reader.push(&piece);
                 piece
@@ -63,9 +63,20 @@ impl Watch {
     /// What it holds back, at the end.
     fn finish(&mut self) -> String {
         match self {
-            Watch::Text(matcher) => matcher.finish(),
+            Watch::Text(matcher, shown) => unshown(matcher.finish(), shown),
             Watch::Content(reader) => {
                 reader.finish();
+                String::new()
+            }
+        }
+    }
+
+    /// The same where the text could have gone on.
+    fn cut(&mut self) -> String {
+        match self {
+            Watch::Text(..) => self.finish(),
+            Watch::Content(reader) => {
+                reader.cut();
                 String::new()
             }
         }
@@ -74,7 +85,7 @@ impl Watch {
     /// Text that may still become a stop string and is not shown.
     fn held(&self) -> &str {
         match self {
-            Watch::Text(matcher) => matcher.held(),
+            Watch::Text(matcher, shown) => matcher.held().get(*shown..).unwrap_or_default(),
             Watch::Content(_) => "",
         }
     }
@@ -82,14 +93,17 @@ impl Watch {
     /// Text that is shown, but not read to its end.
     fn unread(&self) -> String {
         match self {
-            Watch::Text(_) => String::new(),
+            Watch::Text(matcher, shown) => {
+                let held = matcher.held().get(..*shown);
+                held.unwrap_or_default().to_owned()
+            }
             Watch::Content(reader) => reader.held(),
         }
     }
 
     fn found(&self) -> Option<&str> {
         match self {
-            Watch::Text(matcher) => matcher.found(),
+            Watch::Text(matcher, _) => matcher.found(),
             Watch::Content(reader) => reader.stop(),
         }
     }
@@ -101,6 +115,13 @@ impl Watch {
     fn closes(&self) -> bool {
         matches!(self, Watch::Content(reader) if reader.closes())
     }
+}
+
+/// `text` without the bytes at its beginning that are shown already, so many of them.
+fn unshown(mut text: String, shown: &mut usize) -> String {
+    let skip = text.len().min(*shown);
+    *shown -= skip;
+    text.split_off(skip)
 }
 
 /// The closing tag of an answer's reasoning as tokens.
@@ -206,7 +227,7 @@ impl Answer {
         let logprobs = self.logprobs(raw.as_deref(), id)?;
         if tokenizer.is_eog(id) && !self.params.ignore_eos {
             // The token counts, but has no text.
-            let (_, text) = self.tail();
+            let (_, text) = self.tail(Watch::finish);
             let end = Some((FinishReason::Stop, text));
             return Ok(said(id, String::new(), logprobs, end));
         }
@@ -220,7 +241,7 @@ impl Answer {
         let full = self.params.n_predict.is_some_and(|n| self.count >= n) || room == Some(0);
         let end = match (self.watch.found().is_some(), full) {
             (true, _) => Some((FinishReason::Stop, String::new())),
-            (false, _) if complete => Some((FinishReason::Stop, self.tail().1)),
+            (false, _) if complete => Some((FinishReason::Stop, self.tail(Watch::finish).1)),
             (false, true) => Some(self.cut()),
             (false, false) => None,
         };
@@ -248,7 +269,7 @@ impl Answer {
         if self.params.save {
             return (FinishReason::Length, String::new());
         }
-        match self.tail() {
+        match self.tail(Watch::cut) {
             (true, text) => (FinishReason::Stop, text),
             (false, text) => (FinishReason::Length, text),
         }
@@ -270,7 +291,12 @@ impl Answer {
     pub fn with_held(mut self, held: Held) -> Answer {
         let mut bytes = held.bytes;
         match &mut self.watch {
-            Watch::Text(matcher) => *matcher = std::mem::take(matcher).with_held(held.text),
+            Watch::Text(matcher, shown) => {
+                let after = std::mem::take(matcher).after(held.unread);
+                *shown = after.held().len();
+                let text = after.held().to_owned() + &held.text;
+                *matcher = after.with_held(text);
+            }
             Watch::Content(reader) => {
                 reader.push(&held.unread);
                 // Nothing is held back of what a reader takes: it comes with the next piece.
@@ -298,10 +324,10 @@ impl Answer {
     }
 
     /// What decoder and stop matcher hold back, and whether it ends in a stop string after all.
-    fn tail(&mut self) -> (bool, String) {
+    fn tail(&mut self, end: impl Fn(&mut Watch) -> String) -> (bool, String) {
         let mut text = self.watch.push(self.decoder.finish());
         if self.watch.found().is_none() {
-            text.push_str(&self.watch.finish());
+            text.push_str(&end(&mut self.watch));
         }
         (self.watch.found().is_some(), text)
     }

@@ -112,27 +112,39 @@ impl Reader {
         [self.stop.held(), parser, splitter].concat()
     }
 
-    /// The end of a text that was cut off: what was held back, but for a marker of calls that has only begun, or that no call follows.
+    /// The end of a text that was cut off: what was held back, but for a marker of calls that has only begun, or that no call follows. In the text of a call
+    /// that is cut no stop string is looked for, even where it is content.
     pub fn cut(&mut self) -> Vec<Part> {
-        self.end(ToolParser::cut)
+        let mut out = self.close();
+        let calls = self.calls() && !self.stop.is_stopped();
+        let deltas = self.parser.as_mut().map_or_else(Vec::new, ToolParser::cut);
+        if calls {
+            self.flush(&mut out);
+            out.extend(deltas.into_iter().map(Part::Said));
+        } else {
+            self.deltas(deltas, &mut out);
+            self.flush(&mut out);
+        }
+        out
     }
 
     /// The end of the text: what was held back.
     pub fn finish(&mut self) -> Vec<Part> {
-        self.end(ToolParser::finish)
+        let mut out = self.close();
+        let parser = self.parser.as_mut();
+        let deltas = parser.map_or_else(Vec::new, ToolParser::finish);
+        self.deltas(deltas, &mut out);
+        self.flush(&mut out);
+        out
     }
 
-    fn end(&mut self, end: impl Fn(&mut ToolParser) -> Vec<ToolDelta>) -> Vec<Part> {
+    /// What is held back of reasoning and its tags.
+    fn close(&mut self) -> Vec<Part> {
         let mut out = Vec::new();
         if let Some(splitter) = &mut self.splitter {
             let parts = splitter.finish();
             self.parts(parts, &mut out);
         }
-        if let Some(parser) = &mut self.parser {
-            let deltas = end(parser);
-            self.deltas(deltas, &mut out);
-        }
-        self.flush(&mut out);
         out
     }
 
@@ -299,6 +311,35 @@ mod tests {
             let want = "{\"name\": \"now\", \"arg\": 1}".to_owned();
             let stop = Some(" and".to_owned());
             assert_eq!(told(text, &[" and"], n), (want, stop), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_stop_string_in_a_call_that_is_cut_ends_nothing() {
+        let coder = "<tool_call>\n<function=now>\n<parameter=a>\nb";
+        let hermes = "<tool_call>\n{\"name\": \"now\", \"argu";
+        for (format, whole, text, want) in [
+            (ToolFormat::Hermes, false, "<tool_call>\n{\"na", ""),
+            (ToolFormat::Hermes, true, hermes, hermes),
+            (ToolFormat::QwenCoder, false, coder, coder),
+        ] {
+            let mut reading = Reading { whole, ..call("") };
+            reading.tools = reading.tools.map(|(_, tools)| (format, tools));
+            let stops = vec!["\n".to_owned(), "k<".to_owned()];
+            let mut reader = Reader::new(&reading, stops.clone());
+            let mut parts = reader.push(&format!("I look{text}"));
+            parts.extend(reader.cut());
+            let told = parts.into_iter().map(|part| match part {
+                Part::Said(ToolDelta::Content(text)) => text,
+                part => panic!("{part:?}"),
+            });
+            assert_eq!(told.collect::<String>(), format!("I look{want}"));
+            assert_eq!(reader.stop(), None, "{text}");
+            // Outside of one it does.
+            let mut reader = Reader::new(&reading, stops);
+            reader.push("I look \n");
+            reader.cut();
+            assert_eq!(reader.stop(), Some("\n"));
         }
     }
 

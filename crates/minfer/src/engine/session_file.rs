@@ -15,8 +15,8 @@ use crate::place::Place;
 use crate::words::size;
 
 const MAGIC: &[u8; 15] = b"minfer session\n";
-/// Version 1 had nothing held back.
-const VERSION: u32 = 2;
+/// Version 1 had nothing held back, version 2 nothing that is shown and not read.
+const VERSION: u32 = 3;
 /// Bytes of a head that is still believed: 4 million tokens take less.
 const MAX_HEAD: u64 = 1 << 26;
 /// Bytes of the checksum.
@@ -118,7 +118,7 @@ impl Reader {
         }
         let version: [u8; 4] = self.array("version")?;
         match u32::from_le_bytes(version) {
-            1 | VERSION => {}
+            1..=VERSION => {}
             other => {
                 return Err(damaged(format!(
                     "version {other} at byte {}, this build reads 1 to {VERSION}: it is of another build, or damaged",

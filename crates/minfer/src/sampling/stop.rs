@@ -35,6 +35,19 @@ impl StopMatcher {
         self
     }
 
+    /// The same after `text`, which is over: only a stop string that its end begins can still come. That end is held.
+    pub(crate) fn after(mut self, text: String) -> StopMatcher {
+        self.held = text;
+        loop {
+            let keep = self.possible_start();
+            self.held.drain(..keep);
+            if !self.stops.iter().any(|s| self.held.contains(s.as_str())) {
+                return self;
+            }
+            self.held.remove(0);
+        }
+    }
+
     /// Text that may still become a stop string.
     pub fn held(&self) -> &str {
         &self.held

@@ -278,6 +278,14 @@ impl Object {
         Some(())
     }
 
+    /// Tells a call that is cut before its arguments began, if its name is known: whatever they are, so they begin.
+    pub(super) fn cut(&self, sink: &mut Sink) {
+        if let (Some(name), State::Before) = (&self.name, &self.state) {
+            sink.start(name);
+            sink.arguments("{");
+        }
+    }
+
     fn end(&mut self, sink: &mut Sink) -> Step {
         match (&self.name, &self.state) {
             (Some(_), State::Told) => {}

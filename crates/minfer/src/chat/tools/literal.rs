@@ -24,6 +24,11 @@ impl Gemma {
     pub(super) fn push(&mut self, c: char, sink: &mut Sink) -> Step {
         self.0.push(c, sink, '{', '}')
     }
+
+    /// Whether a tool on offer is named.
+    pub(super) fn is_named(&self) -> bool {
+        self.0.body.is_some()
+    }
 }
 
 impl Python {
@@ -38,6 +43,11 @@ impl Python {
 
     pub(super) fn push(&mut self, c: char, sink: &mut Sink) -> Step {
         self.0.push(c, sink, '(', ')')
+    }
+
+    /// Whether a tool on offer is named.
+    pub(super) fn is_named(&self) -> bool {
+        self.0.body.is_some()
     }
 }
 

@@ -17,6 +17,8 @@ mod teach;
 #[cfg(test)]
 mod any_text_tests;
 #[cfg(test)]
+mod cut_tests;
+#[cfg(test)]
 mod tests;
 
 use serde_json::Value;

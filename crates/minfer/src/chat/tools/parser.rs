@@ -115,6 +115,23 @@ impl Call {
             }
         }
     }
+
+    /// Tells the beginning of a call that is cut, if one can be told of.
+    fn cut(&self, sink: &mut Sink) {
+        if let Call::Object(call) = self {
+            call.cut(sink);
+        }
+    }
+
+    /// Whether a tool on offer is named, in a notation that tells a call only when it is complete.
+    fn waits(&self, sink: &Sink) -> bool {
+        match self {
+            Call::Tags(call) => call.is_named(sink),
+            Call::Gemma(call) => call.is_named(),
+            Call::Python(call) => call.is_named(),
+            Call::Object(_) | Call::Name(_) | Call::Arguments(_) => false,
+        }
+    }
 }
 
 enum State {
@@ -188,6 +205,8 @@ pub struct ToolParser {
     sink: Sink,
     /// The call at hand was told in part.
     told: bool,
+    /// A marker opened what is read, outside of text; of a second call the raw text does not show it.
+    marked: bool,
     out: Vec<ToolDelta>,
 }
 
@@ -209,6 +228,7 @@ impl ToolParser {
                 deltas: Vec::new(),
             },
             told: false,
+            marked: false,
             out: Vec::new(),
         }
     }
@@ -236,9 +256,10 @@ impl ToolParser {
     pub fn is_inside(&self) -> bool {
         match &self.state {
             State::Either | State::Json | State::Text { .. } => false,
-            State::Inside { mark, calls, close } => {
-                self.marked(*mark) || *calls && close.starts_with('<')
-            }
+            State::Inside { calls, close, .. } => match calls {
+                true => close.starts_with('<'),
+                false => self.marked,
+            },
             State::Call { mark, close, .. } => {
                 let head = squeezed(self.raw.get(*mark..).unwrap_or_default());
                 let name = head.trim_start_matches('[').strip_prefix("{\"name\":\"");
@@ -246,16 +267,9 @@ impl ToolParser {
                     Some((name, _)) => self.sink.knows(name),
                     None => !name.is_empty() && self.sink.names(name),
                 });
-                self.told || named || self.marked(*mark) || close.starts_with('<')
+                self.told || named || self.marked || close.starts_with('<')
             }
         }
-    }
-
-    /// Whether a marker stands before `mark` of what is raw.
-    fn marked(&self, mark: usize) -> bool {
-        let before = self.raw.get(..mark).unwrap_or_default().trim_start();
-        let mut openers = self.format.openers().iter();
-        openers.any(|o| before.starts_with(o.text))
     }
 
     /// Text that was taken and is not told yet, unless it is of a call that was told in part.
@@ -273,23 +287,35 @@ impl ToolParser {
         std::mem::take(&mut self.out)
     }
 
-    /// Ends an answer that was cut off: a marker of which only the beginning came, and one behind which a call could not be told of yet, are not told. So
-    /// llama-server has it. A call that is told whole or not at all ([`ToolParser::whole`]) is content still: more than a marker would be lost.
+    /// Ends an answer that was cut off: a marker of which only the beginning came, and one behind which no tool was named yet, are not told, nor what stands
+    /// between them and the next call. So llama-server has it. Behind a tool's name more than a marker would be lost: the call is told as far as it came, or,
+    /// where it is told whole or not at all (by its notation, or [`ToolParser::whole`]), its text is content.
     pub fn cut(&mut self) -> Vec<ToolDelta> {
         let begins = |raw: &str| {
             let mut openers = self.format.openers().iter();
             !raw.is_empty() && openers.any(|o| o.text.starts_with(raw))
         };
-        let begun = match &self.state {
-            State::Text { .. } | State::Either => begins(self.raw.trim_start()),
-            State::Inside { mark, calls, .. } => !calls && self.marked(*mark),
-            State::Call { mark, .. } => !self.told && !self.whole && self.marked(*mark),
-            State::Json => false,
+        let untold = self.marked && !self.told;
+        let (begun, waits) = match &self.state {
+            State::Text { .. } | State::Either => (begins(self.raw.trim_start()), false),
+            State::Inside { .. } => (self.marked, false),
+            State::Call { call, .. } if untold => {
+                if !self.whole {
+                    call.cut(&mut self.sink);
+                }
+                (!self.whole, call.waits(&self.sink))
+            }
+            State::Call { .. } | State::Json => (false, false),
         };
-        if begun {
-            self.raw.clear();
-            self.sink.deltas.clear();
+        if begun || waits {
+            let raw = std::mem::take(&mut self.raw);
             self.state = PLAIN;
+            for delta in std::mem::take(&mut self.sink.deltas) {
+                self.tell(delta);
+            }
+            if waits {
+                self.content(&raw);
+            }
         }
         self.finish()
     }
@@ -379,6 +405,7 @@ impl ToolParser {
         if start && self.format.bare() && !c.is_whitespace() {
             self.todo.push(c);
             let mark = self.raw.len();
+            self.marked = false;
             return self.enter(mark, false, "");
         }
         let more = c.is_whitespace() && self.raw.ends_with(char::is_whitespace);
@@ -397,6 +424,7 @@ impl ToolParser {
         let found = openers.iter().find(|o| o.text == self.raw.trim_start());
         if let Some(Opener { close, naked, .. }) = found {
             let mark = self.raw.len();
+            self.marked = true;
             match naked {
                 true => self.call(Call::Tags(Tags::named()), mark, close),
                 false => self.enter(mark, false, close),

@@ -40,6 +40,11 @@ impl Tags {
         }
     }
 
+    /// Whether a tool on offer is named.
+    pub(super) fn is_named(&self, sink: &Sink) -> bool {
+        sink.knows(&self.name)
+    }
+
     pub(super) fn push(&mut self, c: char, sink: &mut Sink) -> Step {
         if let Part::Json(json) = &mut self.part {
             return match json.push(c, sink) {

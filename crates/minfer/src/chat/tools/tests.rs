@@ -39,12 +39,12 @@ pub(super) fn text(text: &str) -> Part {
 }
 
 /// A complete call.
-fn call(name: &str, arguments: &str) -> Part {
+pub(super) fn call(name: &str, arguments: &str) -> Part {
     Part::Call(name.to_owned(), arguments.to_owned(), true)
 }
 
 /// A call that was cut.
-fn cut(name: &str, arguments: &str) -> Part {
+pub(super) fn cut(name: &str, arguments: &str) -> Part {
     Part::Call(name.to_owned(), arguments.to_owned(), false)
 }
 
