@@ -40,21 +40,13 @@ fn named(path: &Path) -> impl Fn(io::Error) -> SessionError + '_ {
 
 /// An error that says what is wrong with a file and what to do.
 pub(super) fn broken(path: &Path, reason: String) -> SessionError {
-    SessionError::Broken {
-        path: path.display().to_string(),
-        reason,
-        way_out: BEGIN_ANEW,
-    }
+    fault(path)((reason, BEGIN_ANEW))
 }
 
 /// The parts of a file whose checksum is right. A device or a pipe is not opened: it could be read for ever.
 pub(super) fn read(path: &Path) -> Result<[Vec<u8>; 3], SessionError> {
     let told = path.metadata().map_err(named(path))?;
-    let fault = |(reason, way_out)| SessionError::Broken {
-        path: path.display().to_string(),
-        reason,
-        way_out,
-    };
+    let fault = fault(path);
     if !told.is_file() {
         return Err(fault(no_file(&told)));
     }
@@ -70,6 +62,15 @@ pub(super) fn read(path: &Path) -> Result<[Vec<u8>; 3], SessionError> {
         Ok(parts) => Ok(parts),
         Err(Stop::Io(e)) => Err(named(path)(e)),
         Err(Stop::Fault(f)) => Err(fault(f)),
+    }
+}
+
+/// Says what is wrong with a session's file.
+fn fault(path: &Path) -> impl Fn(Fault) -> SessionError {
+    |(reason, way_out)| SessionError::Broken {
+        path: path.display().to_string(),
+        reason,
+        way_out,
     }
 }
 
@@ -201,11 +202,7 @@ fn damaged(reason: String) -> Stop {
 /// Whether a session can be put here: makes a file beside it, and takes it away again. What is there stays as it is.
 pub(super) fn try_place(path: &Path) -> Result<(), SessionError> {
     if let Ok(told) = path.metadata() {
-        let fault = |(reason, way_out)| SessionError::Broken {
-            path: path.display().to_string(),
-            reason,
-            way_out,
-        };
+        let fault = fault(path);
         if !told.is_file() {
             return Err(fault(no_file(&told)));
         }

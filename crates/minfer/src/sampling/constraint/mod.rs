@@ -29,6 +29,7 @@ mod spec;
 mod tests;
 #[cfg(feature = "llguidance")]
 mod together;
+#[cfg(feature = "llguidance")]
 mod tokens;
 
 #[cfg(feature = "llguidance")]
