@@ -1,5 +1,6 @@
 //! The project's own tasks. `cargo xtask` without a task lists them.
 
+mod counts;
 mod golden;
 mod models;
 mod peers;
@@ -7,13 +8,16 @@ mod show;
 mod tidy;
 mod venv;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
   tidy            check the house rules (docs/ARCHITECTURE.md)
+  counts          count the instructions of each CPU kernel under callgrind, and compare with the bounds
+                  in xtask/counts.txt (10 % more fail); needs valgrind
+  counts --write  write what is counted there
   golden [NAME]   make reference data again, with the packages its script names; all without NAME
   golden --list   the scripts there are
   models [DIR]    fetch the three real models for development (default: the cache of `minfer`)
@@ -28,6 +32,8 @@ fn main() -> ExitCode {
     let root = root();
     let done = match args[..] {
         ["tidy"] => tidy::run(&root),
+        ["counts"] => counts::run(&root, false),
+        ["counts", "--write"] => counts::run(&root, true),
         ["golden", "--list"] => golden::list(&root),
         ["golden"] => golden::all(&root),
         ["golden", name] => golden::one(&root, name),
@@ -54,4 +60,9 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map(PathBuf::from).unwrap_or(here)
+}
+
+/// Where cargo puts what it builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
 }

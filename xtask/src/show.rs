@@ -98,8 +98,7 @@ pub fn build(root: &Path) -> Result<(), String> {
 
 /// The path of the command that [`build`] made.
 pub fn minfer(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    target.join("release").join("minfer")
+    crate::target(root).join("release").join("minfer")
 }
 
 /// Runs a check, shows its output as it comes and writes it, after `header`, to

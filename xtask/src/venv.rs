@@ -40,8 +40,7 @@ pub fn python(root: &Path, packages: &[String]) -> Result<PathBuf, String> {
     sorted.sort();
     let digest = Sha256::digest(sorted.join(" ").as_bytes());
     let name: String = digest.iter().take(6).map(|b| format!("{b:02x}")).collect();
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let dir = target.join("venv").join(name);
+    let dir = crate::target(root).join("venv").join(name);
     let python = dir.join(if cfg!(windows) {
         "Scripts/python.exe"
     } else {

@@ -5,10 +5,14 @@
 //! in cache: in order, as a sequence of its own mostly has them, and scattered; beside it stands a plain
 //! read of the same memory.
 
+#[path = "common/kv.rs"]
+mod kv;
+
 use std::time::Instant;
 
+use kv::Kv;
 use memmap2::MmapMut;
-use minfer::backend::cpu::kernels::attention::{AttnArgs, Scratch, merge, segments, tile};
+use minfer::backend::cpu::kernels::attention::{Scratch, merge, segments, tile};
 use minfer::graph::{KvType, PAGE};
 use minfer::lanes::Machine;
 
@@ -28,25 +32,27 @@ struct Data {
     seed: u64,
 }
 
-/// A region of half precision numbers between 0.5 and 1, either sign; as Q8_0, of some codes and scales,
-/// as f32, of some numbers.
+/// A region of random numbers.
 fn region(seed: u64) -> MmapMut {
     let mut map = MmapMut::map_anon(REGION).expect("memory for a region");
     #[cfg(target_os = "linux")]
     map.advise(memmap2::Advice::HugePage)
         .expect("huge pages are allowed");
-    let mut x = seed;
-    for to in map.chunks_exact_mut(2) {
-        x = x
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let bits = (x >> 48) as u16 & 0x83ff | 0x3800;
-        to.copy_from_slice(&bits.to_le_bytes());
-    }
+    kv::fill(&mut map, seed);
     map
 }
 
 impl Data {
+    fn kv<'a>(&'a self, page_table: &'a [i32], pages_per_seq: usize) -> Kv<'a> {
+        Kv {
+            types: self.types,
+            k: &self.k,
+            v: &self.v,
+            page_table,
+            pages_per_seq,
+        }
+    }
+
     fn next(&mut self) -> u64 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
@@ -150,6 +156,7 @@ fn decode(
         true => (0..pages as i32).collect(),
         false => data.shuffled(pages),
     };
+    let kv = data.kv(&table, pages_per_seq);
     let q = vec![0.01f32; group * head_dim];
     let mut out = vec![0.0f32; group * head_dim];
     let mut scratch = Scratch::new();
@@ -159,16 +166,7 @@ fn decode(
     let s = best(seqs / part, |i| {
         for seq in i * part..(i + 1) * part {
             let row_seq = [seq as i32];
-            let a = args(
-                data,
-                &q,
-                &slots,
-                &row_seq,
-                &table,
-                pages_per_seq,
-                head_dim,
-                group,
-            );
+            let a = kv.args(&q, &slots, &row_seq, head_dim, group);
             let all = a.segments(&(0..1));
             partials.resize(all.len() * a.partial_len(&(0..1)), 0.0);
             // SAFETY: the table has a page, and the regions numbers, for every slot.
@@ -200,6 +198,7 @@ fn prefill(
 ) -> f64 {
     let pages_per_seq = context / PAGE;
     let table = data.shuffled(pages_per_seq);
+    let kv = data.kv(&table, pages_per_seq);
     let width = group * head_dim;
     let q = vec![0.01f32; CHUNK * width];
     let mut out = vec![0.0f32; CHUNK * width];
@@ -207,16 +206,7 @@ fn prefill(
     let slots: Vec<i32> = (context - CHUNK..context).map(|s| s as i32).collect();
     let row_seq = [0; CHUNK];
     let s = best(1, |_| {
-        let a = args(
-            data,
-            &q,
-            &slots,
-            &row_seq,
-            &table,
-            pages_per_seq,
-            head_dim,
-            group,
-        );
+        let a = kv.args(&q, &slots, &row_seq, head_dim, group);
         let mut start = 0;
         while start < CHUNK {
             let rows = a.tile_from(start, CHUNK);
@@ -228,33 +218,4 @@ fn prefill(
     });
     let seen: i32 = slots.iter().map(|s| s + 1).sum();
     (seen as usize * width * 4) as f64 / s / 1e9
-}
-
-fn args<'a>(
-    data: &'a Data,
-    q: &'a [f32],
-    slots: &'a [i32],
-    row_seq: &'a [i32],
-    page_table: &'a [i32],
-    pages_per_seq: usize,
-    head_dim: usize,
-    group: usize,
-) -> AttnArgs<'a> {
-    AttnArgs {
-        q: q.as_ptr(),
-        q_stride: group * head_dim,
-        k: data.k.as_ptr(),
-        v: data.v.as_ptr(),
-        k_type: data.types.0,
-        v_type: data.types.1,
-        slots,
-        row_seq,
-        page_table,
-        pages_per_seq,
-        n_head: group,
-        n_head_kv: 1,
-        head_dim,
-        scale: 1.0 / (head_dim as f32).sqrt(),
-        window: None,
-    }
 }

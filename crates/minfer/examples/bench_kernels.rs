@@ -4,9 +4,13 @@
 //!
 //!     cargo run --release -p minfer --example bench_kernels [MACHINE [TYPE]]
 
+#[path = "common/matrix.rs"]
+mod matrix;
+
 use std::time::{Duration, Instant};
 
-use minfer::backend::cpu::kernels::matmul::{ActKind, ActTiles, Scratch, fill, matmul};
+use matrix::{activations, matrix};
+use minfer::backend::cpu::kernels::matmul::{Scratch, matmul};
 use minfer::backend::cpu::kernels::probe::{f32_peak, int8_peak, read_bandwidth};
 use minfer::backend::cpu::pack::{PackedLayout, PackedMatrix, pack_strips};
 use minfer::lanes::Machine;
@@ -51,7 +55,7 @@ fn exit(message: &str) -> ! {
 
 fn bench(machine: Machine, ty: GgmlType, peak: f64) {
     let rows = PIECE / ty.row_bytes(K).expect("whole blocks") / 32 * 32;
-    let mut pieces: Vec<PackedMatrix> = (0..PIECES).map(|_| matrix(ty, rows)).collect();
+    let mut pieces: Vec<PackedMatrix> = (0..PIECES).map(|_| matrix(ty, rows, K)).collect();
     let read = (0..2).flat_map(|_| 0..PIECES).map(|i| {
         let strips = 0..pieces[i].layout().strips();
         read_bandwidth(machine, pieces[i].strips_mut(strips))
@@ -74,7 +78,7 @@ fn bench(machine: Machine, ty: GgmlType, peak: f64) {
     }
     print!("  pack {:.0} MB/s", pack_speed(ty) / 1e6);
     for (n, rows) in [(16, 512), (32, 512), (64, 256), (512, 64)] {
-        let small = [matrix(ty, rows)];
+        let small = [matrix(ty, rows, K)];
         let best = seconds(machine, &small, n, 30)
             .into_iter()
             .fold(f64::INFINITY, f64::min);
@@ -90,34 +94,6 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut v: Vec<f64> = values.into_iter().collect();
     v.sort_by(f64::total_cmp);
     v[v.len() / 2]
-}
-
-/// A matrix of some rows repeated.
-fn matrix(ty: GgmlType, rows: usize) -> PackedMatrix {
-    let layout = PackedLayout::new(ty, rows, K).expect("a type that can be run");
-    let mut seed = 1u64;
-    let src: Vec<u8> = (0..layout.source_of(0..1).len())
-        .map(|_| {
-            seed = seed
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (seed >> 56) as u8 & 0x3b // scales stay finite
-        })
-        .collect();
-    let strip = PackedMatrix::pack(
-        PackedLayout {
-            rows: layout.strip_rows(),
-            ..layout
-        },
-        &src,
-    );
-    let mut m = PackedMatrix::zeroed(layout);
-    let mut first = strip;
-    for s in 0..layout.strips() {
-        m.strips_mut(s..s + 1)
-            .copy_from_slice(first.strips_mut(0..1));
-    }
-    m
 }
 
 /// Bytes a second that one thread packs.
@@ -141,12 +117,7 @@ fn pack_speed(ty: GgmlType) -> f64 {
 /// Times of the products of each matrix with `n` columns, all matrices in turn, `rounds` times.
 fn seconds(machine: Machine, matrices: &[PackedMatrix], n: usize, rounds: usize) -> Vec<f64> {
     let layout = matrices[0].layout();
-    let x: Vec<f32> = (0..n * K)
-        .map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.01)
-        .collect();
-    let mut acts = ActTiles::new();
-    assert!(acts.reset(machine, ActKind::of(layout.ty), n, K));
-    fill(machine, &mut acts, &x, None);
+    let acts = activations(machine, layout.ty, n, K);
     let mut out = vec![0.0; n * layout.rows];
     let mut scratch = Scratch::new();
     let mut times = Vec::new();
