@@ -12,7 +12,7 @@ use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
 use super::grammar::Grammar;
 use super::recent::Recent;
 use super::tokens::Tokens;
-use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, repeats, schema, shape};
+use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, place, repeats, schema, shape};
 use crate::tokenizer::Tokenizer;
 
 /// Longest source in bytes.
@@ -115,7 +115,7 @@ impl Constraints {
         let parser = self
             .factory
             .create_parser(top_level(spec)?)
-            .map_err(|e| refuse(kind, &placed(spec, &format!("{e:#}"))))?;
+            .map_err(|e| explained(spec, &format!("{e:#}")))?;
         let marks: &[u32] = match spec {
             ConstraintSpec::Marked { tokens, .. } => tokens,
             _ => &[],
@@ -146,15 +146,41 @@ pub(super) fn check(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
         return Ok(());
     }
     apart(spec, || {
-        let init = GrammarInit::Serialized(top_level(spec)?);
-        let mut logger = Logger::new(0, 0);
-        let compiled = panic_utils::catch_unwind(AssertUnwindSafe(|| {
-            init.to_cgrammar(None, &mut logger, limits(), Vec::new())
-        }));
-        let grammar =
-            compiled.map_err(|e| refuse(spec.kind(), &placed(spec, &format!("{e:#}"))))?;
+        let compiled = grammar_of(top_level(spec)?);
+        let grammar = compiled.map_err(|e| explained(spec, &e.all))?;
         supported(spec, &grammar)
     })
+}
+
+/// What llguidance says of what it refuses.
+pub(super) struct Refusal {
+    /// All of it.
+    pub(super) all: String,
+    /// Without what it happened within.
+    pub(super) cause: String,
+}
+
+/// A grammar without a vocabulary. It recurses: for a thread of its own.
+pub(super) fn grammar_of(top: TopLevelGrammar) -> Result<Arc<CGrammar>, Refusal> {
+    let init = GrammarInit::Serialized(top);
+    let mut logger = Logger::new(0, 0);
+    let compiled = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+        init.to_cgrammar(None, &mut logger, limits(), Vec::new())
+    }));
+    compiled.map_err(|e| Refusal {
+        all: format!("{e:#}"),
+        cause: e.root_cause().to_string(),
+    })
+}
+
+/// What llguidance refuses, with its place.
+fn explained(spec: &ConstraintSpec, message: &str) -> ConstraintError {
+    let fault = match spec {
+        ConstraintSpec::JsonSchema(text) => place::at_fault(text, message),
+        _ => None,
+    };
+    let why = fault.unwrap_or_else(|| placed(spec, message).into_owned());
+    refuse(spec.kind(), &why)
 }
 
 /// Does it on a thread of its own: grammars nest, and what walks them recurses, not on the caller's stack.
@@ -340,6 +366,53 @@ fn refuse(kind: &'static str, why: &str) -> ConstraintError {
     }
 }
 
+/// What llguidance says of its own settings, which nobody here can change, and what is said instead.
+const SETTINGS: &[(&str, &str)] = &[
+    (
+        "oneOf constraints are not supported",
+        "oneOf is only supported where no text can fit two of its schemas: use anyOf",
+    ),
+    (
+        "initial lexer configuration (grammar) too big",
+        "its texts and patterns are too much together: use fewer or simpler ones",
+    ),
+    (
+        "lexer precomputation failed",
+        "its texts and patterns are too much together: use fewer or simpler ones",
+    ),
+    (
+        "grammar size (number of symbols) too big",
+        "it has too many parts: use fewer, or lower counts",
+    ),
+    ("schema too large", "it has too many parts: use fewer"),
+    (
+        "Current row has ",
+        "too much can come next at one place: use fewer optional parts and alternatives",
+    ),
+    (
+        "Too many items",
+        "too much can come next at one place: use fewer optional parts and alternatives",
+    ),
+    (
+        "too many states",
+        "its patterns have too many states together: use fewer or simpler ones",
+    ),
+    (
+        "too many expressions constructed",
+        "its patterns have too many states together: use fewer or simpler ones",
+    ),
+];
+
+/// A message in words that are of use here; what stands before it (a place) stays.
+fn ours(message: &str) -> Cow<'_, str> {
+    let known = SETTINGS.iter().find_map(|(theirs, ours)| {
+        let before = message.get(..message.find(theirs)?)?;
+        let place = before.strip_suffix("Parser Error: ").unwrap_or(before);
+        Some(Cow::Owned(format!("{place}{ours}")))
+    });
+    known.unwrap_or(Cow::Borrowed(message))
+}
+
 /// The first thing that one of llguidance's messages says, in one line.
 pub(super) fn tidy(message: &str) -> String {
     if message.contains("special token") {
@@ -355,6 +428,7 @@ pub(super) fn tidy(message: &str) -> String {
         .find_map(|l| l.trim().strip_prefix("error: "));
     let first = message.lines().map(str::trim).find(|l| !l.is_empty());
     let first = first.unwrap_or("nothing is said").trim_end_matches(':');
+    let first = &*ours(first);
     let mut out: String = first.chars().take(SAID).collect();
     if out.len() < first.len() {
         out.push('…');

@@ -17,6 +17,8 @@ mod gbnf;
 #[cfg(feature = "llguidance")]
 mod grammar;
 #[cfg(feature = "llguidance")]
+mod place;
+#[cfg(feature = "llguidance")]
 mod recent;
 #[cfg(feature = "llguidance")]
 mod repeats;

@@ -258,3 +258,89 @@ fn costly_specs_end() {
         }
     }
 }
+
+/// llguidance says what is wrong, but not where.
+#[test]
+fn what_is_wrong_with_a_schema_is_told_with_its_place() {
+    for (text, at, says) in [
+        (
+            r#"{"type":"object","properties":{"a":{"type":"array","items":{"type":"strin"}}}}"#,
+            "at #/properties/a/items: ",
+            "strin",
+        ),
+        (
+            r#"{"properties":{"ok":{"type":"string"},"b":{"type":"string","format":"colour"}},"required":["b"]}"#,
+            "at #/properties/b: ",
+            "colour",
+        ),
+        (
+            r##"{"anyOf":[{"type":"null"},{"$ref":"#/$defs/c~1d"}],"$defs":{"c/d":{"properties":{"e":{"type":"string","format":"hue"}}}}}"##,
+            "at #/$defs/c~1d/properties/e: ",
+            "hue",
+        ),
+        (
+            r#"{"items":{"oneOf":[{"type":"string","minLength":1},{"type":"string","maxLength":3}]}}"#,
+            "at #/items: ",
+            "use anyOf",
+        ),
+        (
+            r##"{"type":"object","properties":{"next":{"$ref":"#"},"x":{"pattern":"[a-z"}}}"##,
+            "at #/properties/x: ",
+            "regex",
+        ),
+        // What can be left out may be impossible: that is no fault.
+        (
+            r#"{"properties":{"a":{"enum":[]},"b":{"type":"strin"}}}"#,
+            "at #/properties/b: ",
+            "strin",
+        ),
+    ] {
+        refused(schema(text), &[at, says]);
+        let early = schema(text).check().unwrap_err().to_string();
+        assert!(early.contains(at), "{early}");
+    }
+}
+
+/// llguidance's settings are no business of who writes a schema.
+#[test]
+fn no_refusal_names_a_setting_that_nobody_has() {
+    let words = |n: usize| (0..n).map(|i| format!(r#""w{i}x{}""#, i * 7919));
+    let many = words(20_000).collect::<Vec<_>>().join(",");
+    for spec in [
+        schema(r#"{"oneOf":[{"type":"string","minLength":1},{"type":"string","maxLength":3}]}"#),
+        schema(&format!(r#"{{"enum":[{many}]}}"#)),
+        regex("((((a{1000}){1000}){1000}){1000})"),
+        regex(&format!("(a|b)*a{}", "(a|b)".repeat(400))),
+    ] {
+        let Err(e) = QWEN.constraints.compile(&spec) else {
+            continue;
+        };
+        let text = e.to_string();
+        for theirs in ["coerce", "option ", "limits.", "limit for", "lexer", "fuel"] {
+            assert!(!text.contains(theirs), "{text}");
+        }
+    }
+}
+
+/// Each may come after any of those before it, which takes seconds where there are thousands.
+#[test]
+fn more_optional_properties_than_can_be_followed_are_refused() {
+    let object = |n: usize, required: usize| {
+        let names = (0..n).map(|i| format!(r#""p{i}":{{"type":"integer"}}"#));
+        let needed = (0..required).map(|i| format!(r#""p{i}""#));
+        format!(
+            r#"{{"type":"object","properties":{{{}}},"required":[{}],"additionalProperties":false}}"#,
+            names.collect::<Vec<_>>().join(","),
+            needed.collect::<Vec<_>>().join(",")
+        )
+    };
+    let says = "has 5000 optional properties: at most ";
+    refused(schema(&object(5000, 0)), &["at # ", says]);
+    let within = format!(r#"{{"items":{}}}"#, object(5010, 10));
+    refused(schema(&within), &["at #/items ", says]);
+    refused(lark(&format!("start: %json {}", object(5000, 0))), &[says]);
+    refused(schema(&object(401, 0)), &["has 401 ", "at most 400 of"]);
+    assert!(QWEN.takes(&schema(&object(400, 0)), r#"{"p3":1,"p399":2}"#));
+    // What must come, comes in its order.
+    QWEN.compile(&schema(&object(3000, 3000)));
+}
