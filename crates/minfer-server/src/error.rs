@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use minfer::engine::EngineError;
-use minfer::sampling::SamplingError;
+use minfer::sampling::{ConstraintError, SamplingError};
 use serde_json::{Value, json};
 
 /// A failure as clients see it. As a response it has OpenAI's shape; other surfaces write their own.
@@ -147,7 +147,11 @@ impl From<minfer::Error> for ApiError {
             | Error::Sampling(
                 SamplingError::Parameter { .. }
                 | SamplingError::Sampler { .. }
-                | SamplingError::NoneLeft,
+                | SamplingError::NoneLeft
+                // Only where it was followed to showed that it can't be.
+                | SamplingError::Constraint(
+                    ConstraintError::Limit { .. } | ConstraintError::DeadEnd { .. },
+                ),
             )
             | Error::Constraint(_) => ApiError::bad_request(message),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message),
@@ -167,6 +171,12 @@ mod tests {
         let status = |e: SamplingError| ApiError::from(minfer::Error::from(e)).status;
         assert_eq!(status(broken), 500);
         assert_eq!(status(SamplingError::NoneLeft), 400);
+        let kind = "JSON schema";
+        let why = "too much can come next".to_owned();
+        let constraint = |e| status(SamplingError::Constraint(e));
+        assert_eq!(constraint(ConstraintError::Limit { kind, why }), 400);
+        assert_eq!(constraint(ConstraintError::DeadEnd { kind }), 400);
+        assert_eq!(constraint(ConstraintError::Complete { kind }), 500);
     }
 
     #[test]

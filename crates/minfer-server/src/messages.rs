@@ -1,5 +1,7 @@
 //! Messages as clients send them, made what templates know.
 
+use std::collections::HashSet;
+
 use minfer::chat::{Content, FunctionCall, Message, ToolCall};
 use serde_json::{Map, Value, json};
 
@@ -14,8 +16,8 @@ pub const MAX_MESSAGES: usize = 4096;
 /// parts of text.
 ///
 /// # Errors
-/// What is no message, by its place in the list and the field within it.
-pub fn parse(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
+/// What is no message, by its place in the list and the field within it; a result that answers no call, where that is to be told.
+pub fn parse(f: &mut Fields, results: Results) -> Result<Vec<Message>, ApiError> {
     let list = f.list("messages")?;
     let list = list.ok_or_else(|| ApiError::field("messages", "is required"))?;
     if list.is_empty() || list.len() > MAX_MESSAGES {
@@ -25,7 +27,10 @@ pub fn parse(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
         );
         return Err(ApiError::field("messages", why));
     }
-    let mut reader = Reader::default();
+    let mut reader = Reader {
+        results,
+        ..Reader::default()
+    };
     let message = |(i, value): (usize, Value)| {
         let name = format!("messages[{i}]");
         let fields = Fields::of_value(&name, value)?;
@@ -89,9 +94,24 @@ pub fn turn(f: &mut Fields, messages: &[Message], held_by: Option<&str>) -> Resu
     }
 }
 
+/// What the results of tools must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Results {
+    /// Those of calls that came before, as OpenAI has it.
+    OfCalls,
+    /// Anything: Ollama's calls had no ids, and its conversations may be cut anywhere.
+    #[default]
+    Any,
+}
+
 /// Reads the messages of a conversation one after the other.
 #[derive(Default)]
 pub struct Reader {
+    results: Results,
+    /// The ids of the calls so far.
+    ids: HashSet<String>,
+    /// There was a call that has none.
+    nameless: bool,
     /// How many calls had the older form, `function_call`.
     older: usize,
     /// The last of them that waits for its answer: the function's name and the id that its call was given.
@@ -129,8 +149,14 @@ impl Reader {
             self.older_call(&mut m, &mut f)?;
             refusal(&mut m, &mut f)?;
         }
-        if said == "function" {
-            self.older_result(&mut m);
+        match said.as_str() {
+            "function" => self.older_result(&mut m),
+            "tool" if self.results == Results::OfCalls => self.check_result(&m)?,
+            _ => {}
+        }
+        for call in m.tool_calls.iter().flatten() {
+            self.nameless |= call.id.is_none();
+            self.ids.extend(call.id.clone());
         }
         m.extra = f.rest();
         let calls = m.tool_calls.as_ref().is_some_and(|c| !c.is_empty());
@@ -165,6 +191,25 @@ impl Reader {
             extra: Map::new(),
         }]);
         Ok(())
+    }
+
+    /// A result belongs to a call before it; one without an id to any, as templates that know no ids have it.
+    fn check_result(&self, m: &Message) -> Result<(), ApiError> {
+        const NAME: &str = "tool_call_id";
+        match &m.tool_call_id {
+            _ if self.nameless => Ok(()),
+            Some(id) if self.ids.contains(id) => Ok(()),
+            Some(id) => {
+                let why = format!("'{id}' is the id of no call before it");
+                Err(ApiError::field(NAME, why))
+            }
+            None if self.ids.is_empty() => {
+                let why =
+                    "is required: it names a call of the assistant's before, and there is none";
+                Err(ApiError::field(NAME, why))
+            }
+            None => Ok(()),
+        }
     }
 
     /// What a function gave, before there were tools: it answers the call before it, by the function's name.
@@ -280,7 +325,7 @@ mod tests {
 
     fn parsed(messages: Value) -> Result<Vec<Message>, ApiError> {
         let mut f = Fields::of_value("body", json!({"messages": messages})).unwrap();
-        parse(&mut f)
+        parse(&mut f, Results::OfCalls)
     }
 
     #[test]
@@ -380,6 +425,50 @@ mod tests {
             Some(Content::Parts(vec![json!({"type": "text", "text": "a"})]))
         );
         assert_eq!(parsed[1].content, Some(Content::Text(String::new())));
+    }
+
+    #[test]
+    fn a_result_belongs_to_a_call_before_it() {
+        let user = json!({"role": "user", "content": "Hi"});
+        let call = |id: Value| json!({"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": {"name": "f"}}]});
+        let result = |id: Value| json!({"role": "tool", "tool_call_id": id, "content": "1"});
+        for (messages, says) in [
+            (
+                json!([user, result(json!("a"))]),
+                "'a' is the id of no call before it",
+            ),
+            (json!([user, result(json!(null))]), "there is none"),
+            (
+                json!([user, call(json!("b")), result(json!("a"))]),
+                "'a' is the id of no call before it",
+            ),
+            // It came too late.
+            (
+                json!([user, result(json!("a")), call(json!("a"))]),
+                "'a' is the id of no call before it",
+            ),
+        ] {
+            let e = parsed(messages.clone()).unwrap_err();
+            assert!(e.message.contains(says), "{messages}: {}", e.message);
+            assert!(e.param.unwrap().ends_with("].tool_call_id"), "{messages}");
+        }
+        let (a, b) = (json!("a"), json!("b"));
+        for messages in [
+            // Several calls, their results in any order, and turns between.
+            json!([
+                user,
+                call(a.clone()),
+                call(b.clone()),
+                result(b.clone()),
+                user,
+                result(a.clone())
+            ]),
+            json!([user, call(a), result(json!(null))]),
+            json!([user, call(json!(null)), result(b)]),
+            json!([user, {"role": "function", "name": "f", "content": "1"}]),
+        ] {
+            assert!(parsed(messages.clone()).is_ok(), "{messages}");
+        }
     }
 
     /// Each answer has its call's id, and where a name fits no call, none.

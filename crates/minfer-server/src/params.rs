@@ -19,6 +19,9 @@ const MAX_BIASES: usize = 4096;
 /// The most likeliest tokens beside each one.
 pub const MAX_TOP: usize = 20;
 
+/// llama-server's fields of a context that is shifted: here it never is.
+const SHIFTED: [(&str, Idle); 2] = [("n_keep", Idle::Whole), ("n_discard", Idle::Whole)];
+
 /// How to generate, before the prompt is known.
 #[derive(Clone, Debug)]
 pub struct Params {
@@ -95,6 +98,7 @@ impl Params {
                 format!("must be 1 to {MAX_CHOICES}, is {n}"),
             ));
         }
+        f.idle("generation", &SHIFTED)?;
         let stream = f.flag("stream")?;
         let include_usage = take_stream_options(f, stream)?;
         let (constraint_field, constraint) = take_constraint(f)?.unzip();
@@ -193,11 +197,14 @@ pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Re
     set(f, "repetition_penalty", &mut s.repeat_penalty)?; // vLLM's name for it
     // -1 means all of them, as 0 does.
     if let Some(k) = f.take::<i64>("top_k")? {
-        let why = || ApiError::field("top_k", format!("must be -1 or more, is {k}"));
-        s.top_k = u32::try_from(k.max(0))
-            .ok()
-            .filter(|_| k >= -1)
-            .ok_or_else(why)?;
+        let why = || {
+            let why = format!("must be a whole number from -1 to {}, is {k}", u32::MAX);
+            ApiError::field("top_k", why)
+        };
+        s.top_k = match k {
+            -1 => 0,
+            k => u32::try_from(k).map_err(|_| why())?,
+        };
     }
     set(f, "repeat_last_n", &mut s.repeat_last_n)?;
     set(f, "dry_allowed_length", &mut s.dry_allowed_length)?;
@@ -266,10 +273,11 @@ fn logit_bias(value: Value, model: &Model) -> Result<Vec<(u32, f32)>, ApiError> 
     let n_vocab = model.hparams().n_vocab;
     let bias = |value: &Value| match value {
         Value::Bool(false) => Ok(f32::NEG_INFINITY),
-        value => value
-            .as_f64()
-            .map(|x| x as f32)
-            .ok_or_else(|| wrong(format!("a bias must be a number, not {}", kind(value)))),
+        Value::Number(_) => f32::read("logit_bias", value.clone()),
+        value => Err(wrong(format!(
+            "a bias must be a number, not {}",
+            kind(value)
+        ))),
     };
     let token = |id: u64| {
         let known = u32::try_from(id).ok().filter(|id| (*id as usize) < n_vocab);

@@ -269,6 +269,9 @@ pub const RESPONSES: Places = Places {
 };
 
 const CHOICE: &str = "tool_choice";
+/// The kinds of a choice that is an object.
+const FUNCTION: &str = "function";
+const ALLOWED: &str = "allowed_tools";
 
 /// `tool_choice` and `parallel_tool_calls` in OpenAI's shapes (those of chat completions and of responses); the tools that are left.
 ///
@@ -281,6 +284,7 @@ pub fn choose(
 ) -> Result<Option<Offer>, ApiError> {
     let parallel: Option<bool> = f.take("parallel_tool_calls")?;
     let choice = f.value(CHOICE);
+    choice.iter().try_for_each(check_kind)?;
     let Some(mut offer) = offer else {
         return match choice {
             Some(c) if c != "none" && c != "auto" => Err(ApiError::field(
@@ -295,13 +299,31 @@ pub fn choose(
         None => {}
         Some(Value::String(mode)) if mode == "none" => return Ok(None),
         Some(Value::String(mode)) => offer.choice = mode_of(CHOICE, &mode)?,
-        Some(object @ Value::Object(_)) => chosen(&mut offer, &object, places)?,
-        Some(other) => {
-            let why = format!("must be none, auto, required or a tool, is {other}");
-            return Err(ApiError::field(CHOICE, why));
-        }
+        Some(object) => chosen(&mut offer, &object, places)?,
     }
     Ok(Some(offer))
+}
+
+/// Looks what kind of a choice it is, which is to be known with or without tools to choose from.
+///
+/// # Errors
+/// It is of none.
+fn check_kind(choice: &Value) -> Result<(), ApiError> {
+    match choice {
+        Value::String(mode) if mode == "none" => Ok(()),
+        Value::String(mode) => mode_of(CHOICE, mode).map(drop),
+        Value::Object(object) => match object.get("type").unwrap_or(&Value::Null) {
+            ty if ty == FUNCTION || ty == ALLOWED => Ok(()),
+            ty => {
+                let why = format!("must be {FUNCTION} or {ALLOWED}, is {ty}");
+                Err(ApiError::field("tool_choice.type", why))
+            }
+        },
+        other => {
+            let why = format!("must be none, auto, required or a tool, is {other}");
+            Err(ApiError::field(CHOICE, why))
+        }
+    }
 }
 
 fn mode_of(field: &str, mode: &str) -> Result<Choice, ApiError> {
@@ -315,36 +337,28 @@ fn mode_of(field: &str, mode: &str) -> Result<Choice, ApiError> {
     }
 }
 
-/// A choice that is an object: a tool, or a list of allowed ones.
+/// A choice that is an object of a known kind: a tool, or a list of allowed ones.
 fn chosen(offer: &mut Offer, choice: &Value, places: &Places) -> Result<(), ApiError> {
     let text = |v: &Value, at: &str| v.pointer(at).and_then(Value::as_str).map(str::to_owned);
     let name = |v: &Value| text(v, "/function/name").or_else(|| text(v, "/name"));
-    let ty = choice.get("type").unwrap_or(&Value::Null);
-    match ty.as_str() {
-        Some("function") => {
-            let name = name(choice).ok_or_else(|| ApiError::field(places.name, "is required"))?;
-            offer.knows(places.name, &name)?;
-            offer.choice = Choice::Named(name);
-        }
-        Some("allowed_tools") => {
-            let allowed = choice.get("allowed_tools").unwrap_or(choice);
-            let tools = allowed.get("tools").and_then(Value::as_array);
-            let names: Option<Vec<String>> = tools.and_then(|t| t.iter().map(name).collect());
-            let names = names.filter(|n| !n.is_empty());
-            let names = names
-                .ok_or_else(|| ApiError::field(places.tools, "must be a list of functions"))?;
-            offer.only(places.tools, &names)?;
-            offer.choice = match allowed.get("mode") {
-                None => Choice::Auto,
-                Some(Value::String(mode)) => mode_of(places.mode, mode)?,
-                Some(other) => return Err(mismatch(places.mode, "auto or required", other)),
-            };
-        }
-        _ => {
-            let why = format!("must be function or allowed_tools, is {ty}");
-            return Err(ApiError::field("tool_choice.type", why));
-        }
+    if choice.get("type").is_some_and(|ty| ty == FUNCTION) {
+        let name = name(choice).ok_or_else(|| ApiError::field(places.name, "is required"))?;
+        offer.knows(places.name, &name)?;
+        offer.choice = Choice::Named(name);
+        return Ok(());
     }
+    let allowed = choice.get(ALLOWED).unwrap_or(choice);
+    let tools = allowed.get("tools").and_then(Value::as_array);
+    let names: Option<Vec<String>> = tools.and_then(|t| t.iter().map(name).collect());
+    let names = names.filter(|n| !n.is_empty());
+    let names =
+        names.ok_or_else(|| ApiError::field(places.tools, "must be a list of functions"))?;
+    offer.only(places.tools, &names)?;
+    offer.choice = match allowed.get("mode") {
+        None => Choice::Auto,
+        Some(Value::String(mode)) => mode_of(places.mode, mode)?,
+        Some(other) => return Err(mismatch(places.mode, "auto or required", other)),
+    };
     Ok(())
 }
 
@@ -423,6 +437,7 @@ mod tests {
             ),
             (json!({"tool_choice": "required"}), "tool_choice"),
             (json!({"tools": one, "tool_choice": "often"}), "tool_choice"),
+            (json!({"tools": one, "tool_choice": 1}), "tool_choice"),
             (
                 json!({"tools": one, "tool_choice": {"type": "function", "function": {"name": "b"}}}),
                 "tool_choice.function.name",

@@ -17,11 +17,12 @@ use crate::sse;
 use crate::tools::{self, Choice, Offer};
 
 /// Fields that ask for nothing which is done here: accounts, places and prices of Anthropic's service.
-const IDLE: [(&str, Idle); 6] = [
+const IDLE: [(&str, Idle); 7] = [
     ("metadata", Idle::Object),
     ("service_tier", Idle::Text),
     ("inference_geo", Idle::Text),
     ("cache_control", Idle::Object), // what is alike is always kept
+    ("context_management", Idle::Object), // of what to leave out when: nothing ever is
     ("diagnostics", Idle::Object),
     ("speed", Idle::Text),
 ];
@@ -165,39 +166,66 @@ fn take_tools(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
 
 /// `tool_choice`.
 fn choose(f: &mut Fields, offer: Option<Offer>) -> Result<Option<Offer>, ApiError> {
-    let mut choice = Fields::of(f.take("tool_choice")?.unwrap_or_default());
-    let within = |e: ApiError| e.within("tool_choice");
-    let ty: Option<String> = choice.take("type").map_err(within)?;
-    let name: Option<String> = choice.take("name").map_err(within)?;
-    let single = choice.flag("disable_parallel_tool_use").map_err(within)?;
-    choice.finish("tool_choice");
+    const NAME: &str = "tool_choice";
+    let Some(mut choice) = f.object(NAME)? else {
+        return Ok(offer);
+    };
+    let ty = kind_of(&mut choice).map_err(|e| e.within(NAME))?;
+    let name = choice.text("name").map_err(|e| e.within(NAME))?;
+    let single = choice.flag("disable_parallel_tool_use");
+    let single = single.map_err(|e| e.within(NAME))?;
+    choice.finish(NAME);
     let Some(mut offer) = offer else {
-        return match ty.as_deref() {
-            Some("any" | "tool") => Err(ApiError::field(
-                "tool_choice",
-                "asks for a call, but there are no tools",
-            )),
-            _ => Ok(None),
+        return match ty {
+            Kind::Any | Kind::Tool => {
+                let why = "asks for a call, but there are no tools";
+                Err(ApiError::field(NAME, why))
+            }
+            Kind::Auto | Kind::None => Ok(None),
         };
     };
     offer.parallel = !single;
-    match (ty.as_deref(), name) {
-        (None | Some("auto"), _) => {}
-        (Some("none"), _) => return Ok(None),
-        (Some("any"), _) => offer.choice = Choice::Required,
-        (Some("tool"), Some(name)) => {
+    match (ty, name) {
+        (Kind::Auto, _) => {}
+        (Kind::None, _) => return Ok(None),
+        (Kind::Any, _) => offer.choice = Choice::Required,
+        (Kind::Tool, Some(name)) => {
             offer.knows("tool_choice.name", &name)?;
             offer.choice = Choice::Named(name);
         }
-        (Some("tool"), None) => {
+        (Kind::Tool, None) => {
             return Err(ApiError::field("tool_choice.name", "is required"));
-        }
-        (Some(other), _) => {
-            let why = format!("must be auto, any, tool or none, is {other:?}");
-            return Err(ApiError::field("tool_choice.type", why));
         }
     }
     Ok(Some(offer))
+}
+
+/// The kinds of a `tool_choice`.
+enum Kind {
+    Auto,
+    Any,
+    Tool,
+    None,
+}
+
+/// The kind of a choice, with or without tools to choose from.
+///
+/// # Errors
+/// It is none of them.
+fn kind_of(choice: &mut Fields) -> Result<Kind, ApiError> {
+    const TYPE: &str = "type";
+    const KINDS: &str = "auto, any, tool or none";
+    match choice.text(TYPE)?.as_deref() {
+        Some("auto") => Ok(Kind::Auto),
+        Some("any") => Ok(Kind::Any),
+        Some("tool") => Ok(Kind::Tool),
+        Some("none") => Ok(Kind::None),
+        Some(other) => Err(ApiError::field(
+            TYPE,
+            format!("must be {KINDS}, is {other:?}"),
+        )),
+        None => Err(ApiError::field(TYPE, format!("is required: {KINDS}"))),
+    }
 }
 
 /// Whether the model is to reason before it answers, and for how many tokens at most.

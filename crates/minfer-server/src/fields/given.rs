@@ -40,8 +40,18 @@ impl Given for String {
 
 impl Given for f32 {
     fn read(field: &str, value: Value) -> Result<f32, ApiError> {
-        let number = value.as_f64().map(|x| x as f32);
-        number.ok_or_else(|| mismatch(field, "a number", &value))
+        let Some(number) = value.as_f64() else {
+            return Err(mismatch(field, "a number", &value));
+        };
+        let held = number as f32;
+        match held.is_finite() {
+            true => Ok(held),
+            false => {
+                let (most, least) = (f32::MAX, f32::MIN);
+                let why = format!("must be a number from {least:e} to {most:e}, is {value}");
+                Err(ApiError::field(field, why))
+            }
+        }
     }
 }
 
@@ -64,6 +74,12 @@ impl<T: Given> Given for Vec<T> {
     }
 }
 
+/// A whole number that is written with a point or an exponent: `100.0`, `1e3`.
+fn pointed(value: &Value) -> Option<i128> {
+    let number = value.as_f64().filter(|x| x.fract() == 0.0);
+    number.map(|x| x as i128) // what is past that has no type's range
+}
+
 /// A number without a fraction, of the type's range, which is named where it is exceeded.
 fn whole<T: TryFrom<i128>>(
     field: &str,
@@ -73,6 +89,7 @@ fn whole<T: TryFrom<i128>>(
 ) -> Result<T, ApiError> {
     let number = value.as_i64().map(i128::from);
     let number = number.or_else(|| value.as_u64().map(i128::from));
+    let number = number.or_else(|| pointed(value));
     let fits = number.and_then(|n| T::try_from(n).ok());
     fits.ok_or_else(|| match value {
         Value::Number(n) if n.as_f64().is_some_and(|x| x.abs() >= most as f64) => {
@@ -154,6 +171,28 @@ mod tests {
         assert!(
             said.starts_with(&format!("{range} 0 to {most}, is ")),
             "{said}"
+        );
+    }
+
+    /// No number is told a rule that it obeys.
+    #[test]
+    fn a_number_that_no_float_holds_is_told_the_range() {
+        let range = "f: must be a number from -3.4028235e38 to 3.4028235e38, is ";
+        assert_eq!(said::<f32>(json!(1e39)), format!("{range}1e+39"));
+        assert_eq!(said::<f32>(json!(-1e300)), format!("{range}-1e+300"));
+        assert_eq!(f32::read("f", json!(3e38)), Ok(3e38));
+    }
+
+    #[test]
+    fn a_whole_number_may_have_a_point() {
+        assert_eq!(u32::read("f", json!(100.0)), Ok(100));
+        assert_eq!(i64::read("f", json!(-1.0)), Ok(-1));
+        let exponent: Value = serde_json::from_str("1e3").unwrap();
+        assert_eq!(usize::read("f", exponent), Ok(1000));
+        let most = said::<u64>(json!(18_446_744_073_709_551_616.0_f64));
+        assert!(
+            most.contains("from 0 to 18446744073709551615, is "),
+            "{most}"
         );
     }
 

@@ -13,6 +13,25 @@ use crate::completion::Completion;
 use crate::fields::Fields;
 use crate::prompts;
 
+/// `encoding_format`: a vector is a list of numbers in this shape.
+///
+/// # Errors
+/// It asks for something else.
+fn take_format(f: &mut Fields) -> Result<(), ApiError> {
+    const NAME: &str = "encoding_format";
+    match f.text(NAME)?.as_deref() {
+        None | Some("float") => Ok(()),
+        Some("base64") => {
+            let why = "base64 is not supported here: use /v1/embeddings";
+            Err(ApiError::field(NAME, why))
+        }
+        Some(other) => {
+            let why = format!("must be float, is '{other}'");
+            Err(ApiError::field(NAME, why))
+        }
+    }
+}
+
 /// The handler.
 pub async fn embedding(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiError> {
     let mut f = Fields::parse(&body)?;
@@ -34,6 +53,7 @@ pub async fn embedding(State(app): Shared, body: Bytes) -> Result<Json<Value>, A
             return Err(ApiError::field("embd_normalize", why));
         }
     };
+    take_format(&mut f)?;
     f.finish("embedding");
     let prompts = blocking(move || {
         let ids = inputs

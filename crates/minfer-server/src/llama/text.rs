@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::app::Shared;
 use crate::chat::{blocking, held_by, reason_as};
 use crate::fields::Fields;
+use crate::messages::Results;
 use crate::params::take_constraint;
 use crate::{ApiError, messages, tools};
 
@@ -74,7 +75,7 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let mut f = Fields::parse(&body)?;
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let messages = messages::parse(&mut f)?;
+    let messages = messages::parse(&mut f, Results::OfCalls)?;
     let mut extra = messages::template_kwargs(&mut f)?;
     if let Some(effort) = f.text("reasoning_effort")? {
         reason_as(&effort, &mut extra);

@@ -14,7 +14,7 @@ use crate::params::{MAX_TOP, Params, schema, take_sampling, take_stop};
 use minfer::sampling::ConstraintSpec;
 
 /// Options that say how a model is run, not what it says: the server's own, set when it was started.
-const RUNNER: [(&str, Idle); 13] = [
+const RUNNER: [(&str, Idle); 14] = [
     ("numa", Idle::Flag),
     ("num_batch", Idle::Whole),
     ("num_gpu", Idle::Whole),
@@ -28,7 +28,11 @@ const RUNNER: [(&str, Idle); 13] = [
     ("embedding_only", Idle::Flag),
     ("num_thread", Idle::Whole),
     ("num_keep", Idle::Whole), // of a context that is shifted: here it never is
+    ("draft_num_predict", Idle::Whole),
 ];
+
+/// What is to happen when the context is full: here a prompt is never cut, nor an answer's context shifted.
+const FULL: [(&str, Idle); 2] = [("truncate", Idle::Flag), ("shift", Idle::Flag)];
 
 /// A model that is asked for, before it is loaded.
 pub struct Wanted {
@@ -147,6 +151,7 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
         })?),
     };
     check_options(options, loaded)?;
+    f.idle("ollama", &FULL)?;
     generate.constraint = take_format(f)?;
     params.constraint_field = Some("format");
     let generate = &mut params.generate;

@@ -13,6 +13,7 @@ use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Turn, blocking};
 use crate::fields::Fields;
 use crate::gaps::Fim;
+use crate::messages::Results;
 use crate::models::Loaded;
 use crate::params::Params;
 use crate::prompts;
@@ -46,7 +47,9 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
 fn take_chat(mut f: Fields, messages: Vec<Message>, loaded: &Loaded) -> Result<Chat, ApiError> {
     let params = take_params(&mut f, loaded)?;
     let template_kwargs = take_think(&mut f)?;
-    let mut offer = tools::take(&mut f)?;
+    let offer = tools::take(&mut f)?;
+    // Not Ollama's, but clients of OpenAI's words send it here, too.
+    let mut offer = tools::choose(&mut f, offer, &tools::CHAT)?;
     if let Some(offer) = &mut offer {
         offer.whole = true; // a line has whole calls
     }
@@ -85,10 +88,8 @@ fn take_messages(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
             }
         }
     }
-    messages::parse(&mut Fields::of(Map::from_iter([(
-        NAME.to_owned(),
-        json!(list),
-    )])))
+    let mut named = Fields::of(Map::from_iter([(NAME.to_owned(), json!(list))]));
+    messages::parse(&mut named, Results::Any)
 }
 
 /// A prompt.

@@ -15,6 +15,7 @@ use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Piece, Token, blocking, held_by, reason_as};
 use crate::fields::Fields;
+use crate::messages::Results;
 use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
 use crate::speech::Said;
@@ -44,7 +45,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
 
 /// The body's fields. May block.
 fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
-    let messages = messages::parse(f)?;
+    let messages = messages::parse(f, Results::OfCalls)?;
     let mut params = Params::take(f, model)?;
     let top: Option<usize> = f.take("top_logprobs")?;
     params.generate.logprobs = match (f.flag("logprobs")?, top) {

@@ -154,6 +154,20 @@ fn what_can_t_be_read_is_named_within_its_message() {
             "older name",
         ),
         (
+            "/v1/chat/completions",
+            "messages",
+            json!({"role": "tool", "tool_call_id": "a", "content": "1"}),
+            "messages[1].tool_call_id",
+            "'a' is the id of no call before it",
+        ),
+        (
+            "/apply-template",
+            "messages",
+            json!({"role": "tool", "content": "1"}),
+            "messages[1].tool_call_id",
+            "is required",
+        ),
+        (
             "/apply-template",
             "messages",
             json!("Hi"),

@@ -163,6 +163,22 @@ fn anthropic_has_tool_use_blocks() {
     assert!(refused.status == 400 && refused.text.contains("tools[0].type"));
 }
 
+/// OpenAI's words on Ollama's path.
+#[test]
+fn a_choice_is_honoured_on_ollama_s_path() {
+    let model = calling();
+    let (server, ask) = start(&model);
+    let more = [
+        ("tools", tools()),
+        ("tool_choice", json!("none")),
+        ("stream", json!(false)),
+    ];
+    let whole = server.post("/api/chat", &with(ask, &more)).json();
+    assert!(whole["message"].get("tool_calls").is_none(), "{whole}");
+    let content = whole["message"]["content"].as_str().unwrap();
+    assert!(content.contains("<tool_call>{"), "{whole}");
+}
+
 #[test]
 fn ollama_tells_whole_calls() {
     let model = calling();
@@ -370,6 +386,16 @@ fn only_the_tool_that_is_to_be_called_is_held() {
         ];
         let reply = server.post("/v1/chat/completions", &with(ask.clone(), &more));
         assert_eq!(reply.status, status, "{name}: {}", reply.text);
+    }
+    // One call at most says nothing of its arguments: only strict tools are held then, as without it.
+    for parallel in [json!(null), json!(true), json!(false)] {
+        let more = [
+            ("tools", both.clone()),
+            ("parallel_tool_calls", parallel.clone()),
+            ("max_tokens", json!(1)),
+        ];
+        let reply = server.post("/v1/chat/completions", &with(ask.clone(), &more));
+        assert_eq!(reply.status, 200, "{parallel}: {}", reply.text);
     }
 }
 

@@ -250,6 +250,18 @@ fn a_field_of_another_type_is_refused_in_words() {
             json!("max"),
             "embd_normalize: must be a whole number, not a string".to_owned(),
         ),
+        (
+            "/embedding",
+            "encoding_format",
+            json!("base64"),
+            "encoding_format: base64 is not supported here: use /v1/embeddings".to_owned(),
+        ),
+        (
+            RESPONSES,
+            "context_management",
+            json!("auto"),
+            "context_management: must be a list, not a string".to_owned(),
+        ),
     ] {
         refused(&server, path, field, value, &says);
     }
@@ -288,6 +300,10 @@ fn a_field_that_changes_nothing_must_be_what_clients_say() {
             json!({"type": "ephemeral"}),
         ),
         (MESSAGES, "inference_geo", text, json!("eu")),
+        (MESSAGES, "context_management", object, json!({"edits": []})),
+        ("/api/chat", "truncate", flag, json!(true)),
+        ("/api/generate", "shift", flag, json!(false)),
+        ("/embedding", "encoding_format", text, json!("float")),
     ];
     for (path, field, wanted, right) in cases {
         let says = format!("{field}: must be {wanted}, not a number");
@@ -320,7 +336,96 @@ fn a_field_that_changes_nothing_must_be_what_clients_say() {
             json!({"use_mmap": 1}),
             "use_mmap: must be true or false, not a number",
         ),
+        (
+            "/api/chat",
+            "options",
+            json!({"draft_num_predict": "4"}),
+            "draft_num_predict: must be a whole number, not a string",
+        ),
+        (
+            "/completion",
+            "n_keep",
+            json!("all"),
+            "n_keep: must be a whole number, not a string",
+        ),
     ] {
         refused(&server, path, field, value, says);
+    }
+}
+
+/// A number is told the range that it is past, not a rule that it obeys.
+#[test]
+fn a_number_past_what_is_held_is_told_the_range() {
+    let server = Setup::of(&["llama"]).start();
+    let floats = "must be a number from -3.4028235e38 to 3.4028235e38";
+    for (path, field, value, says) in [
+        (
+            CHAT,
+            "top_k",
+            json!(1_000_000_000_000_u64),
+            "top_k: must be a whole number from -1 to 4294967295, is 1000000000000".to_owned(),
+        ),
+        (
+            CHAT,
+            "top_k",
+            json!(-2),
+            "top_k: must be a whole number from -1 to 4294967295, is -2".to_owned(),
+        ),
+        (
+            TEXT,
+            "temperature",
+            json!(1e39),
+            format!("temperature: {floats}, is {}", json!(1e39)),
+        ),
+        (
+            CHAT,
+            "logit_bias",
+            json!({"1": 1e39}),
+            format!("logit_bias: {floats}, is {}", json!(1e39)),
+        ),
+    ] {
+        refused(&server, path, field, value, &says);
+    }
+    let pointed = with(fine(CHAT), &[("max_tokens", json!(1.0))]);
+    assert_eq!(server.post(CHAT, &pointed).status, 200);
+}
+
+/// With or without tools to choose from.
+#[test]
+fn a_choice_of_no_known_kind_is_told_the_kinds() {
+    let server = Setup::of(&["llama"]).start();
+    let of_messages = "auto, any, tool or none";
+    let of_chat = "tool_choice: must be none, auto, required or a tool";
+    for (path, choice, says) in [
+        (
+            MESSAGES,
+            json!({"type": "often"}),
+            format!("tool_choice.type: must be {of_messages}, is \"often\""),
+        ),
+        (
+            MESSAGES,
+            json!({}),
+            format!("tool_choice.type: is required: {of_messages}"),
+        ),
+        (
+            "/api/chat",
+            json!("often"),
+            format!("{of_chat}, is \"often\""),
+        ),
+        (CHAT, json!(1), format!("{of_chat}, is 1")),
+        (
+            RESPONSES,
+            json!({"type": "often"}),
+            "tool_choice.type: must be function or allowed_tools, is \"often\"".to_owned(),
+        ),
+    ] {
+        refused(&server, path, "tool_choice", choice, &says);
+    }
+    for (path, choice) in [
+        (MESSAGES, json!({"type": "none"})),
+        ("/api/chat", json!("auto")),
+    ] {
+        let reply = server.post(path, &with(fine(path), &[("tool_choice", choice)]));
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
     }
 }

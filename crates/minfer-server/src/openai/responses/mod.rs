@@ -69,7 +69,10 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     f.refuse("background", &[json!(false)], NOTHING_KEPT)?;
     f.refuse("prompt", &[], NOTHING_KEPT)?;
     f.refuse("moderation", &[], ELSEWHERE)?;
-    f.refuse("context_management", &[json!([])], ELSEWHERE)?;
+    const MANAGED: &str = "context_management";
+    if f.list(MANAGED)?.is_some_and(|l| !l.is_empty()) {
+        return Err(ApiError::field(MANAGED, ELSEWHERE));
+    }
     let why = "a prompt is never cut: shorten the input";
     f.refuse("truncation", &[json!("disabled")], why)?;
     let why = "is chat's name: here it is text.format";
