@@ -56,7 +56,8 @@ impl BatchInputs<'_> {
     /// Whether the graph can run on this batch.
     ///
     /// Checked: lengths against each other and the capacities; that every row's line and slot exist, and every
-    /// page that it sees; that asked rows do. Token ids are checked against the vocabulary by the engine.
+    /// page that it sees; that no two rows have one place; that asked rows exist. Token ids are checked against
+    /// the vocabulary by the engine.
     pub(super) fn check(&self, graph: &Graph) -> Result<(), GraphError> {
         match graph.params.kind {
             GraphKind::Logits | GraphKind::Embeddings => self.check_tokens(graph),
@@ -174,6 +175,36 @@ impl BatchInputs<'_> {
             }
             let start = if more { known.start } else { seen.start };
             (line, known) = (seq, start..seen.end.max(first));
+        }
+        self.check_places(table, width)
+            .map_err(|reason| refuse(name, reason))
+    }
+
+    /// That no two rows are stored at one place: threads write them at the same time. Every row's page is in
+    /// the table. A row is held against all rows of other sequences, but of those that it follows on only
+    /// against one a page: a prompt costs little.
+    fn check_places(&self, table: &[i32], width: usize) -> Result<(), String> {
+        let page = |i: usize| {
+            let entry = self.row_seq[i] as usize * width + self.slots[i] as usize / PAGE;
+            table[entry]
+        };
+        let at = |i: usize| self.slots[i] as usize % PAGE;
+        let mut run = 0;
+        for i in 1..self.slots.len() {
+            let goes_on =
+                self.row_seq[i] == self.row_seq[i - 1] && self.slots[i] == self.slots[i - 1] + 1;
+            if !goes_on {
+                run = i;
+            }
+            let followed = (run..i).rev().skip(PAGE - 1).step_by(PAGE);
+            let mut others = (0..run).filter(|j| at(*j) == at(i)).chain(followed);
+            if let Some(j) = others.find(|j| page(*j) == page(i)) {
+                return Err(format!(
+                    "rows {j} and {i} have one place, position {} of page {}",
+                    at(i),
+                    page(i)
+                ));
+            }
         }
         Ok(())
     }

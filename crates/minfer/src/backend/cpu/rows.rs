@@ -11,9 +11,9 @@ use super::buffer::AlignedBuffer;
 pub struct Rows {
     ptr: *mut f32,
     stride: usize,
-    /// Rows in use.
+    /// Rows in use: as many as there are, or fewer.
     pub rows: usize,
-    /// Elements a row.
+    /// Elements a row: as many as there are, or fewer.
     pub cols: usize,
 }
 
@@ -123,7 +123,7 @@ impl Rows {
             self.cols,
             self.stride
         );
-        // SAFETY: inside the buffer (checked by `new`), dense, not written meanwhile (caller); i32 and
+        // SAFETY: inside what the rows were made of (`new`, `within`), dense, there and not written (caller); i32 and
         // f32 have one size and alignment, and every bit pattern is an i32.
         unsafe { std::slice::from_raw_parts(self.ptr.cast(), self.rows * self.cols) }
     }
@@ -149,20 +149,21 @@ impl Rows {
     /// Row `r`.
     ///
     /// # Safety
-    /// Nobody writes it while the slice lives (the plan's barriers).
+    /// Its memory is there and nobody writes it while the slice lives (the plan's barriers).
     pub unsafe fn row<'a>(&self, r: usize) -> &'a [f32] {
         assert!(r < self.rows);
-        // SAFETY: inside the buffer (checked by `new`); not written meanwhile (caller).
+        // SAFETY: inside what the rows were made of (`new`, `within`); there and not written (caller).
         unsafe { std::slice::from_raw_parts(self.ptr.add(r * self.stride), self.cols) }
     }
 
     /// Row `r`, to write.
     ///
     /// # Safety
-    /// This thread alone touches it while the slice lives (its share between two barriers).
+    /// Its memory is there and this thread alone touches it while the slice lives (its share between two
+    /// barriers).
     pub unsafe fn row_mut<'a>(&self, r: usize) -> &'a mut [f32] {
         assert!(r < self.rows);
-        // SAFETY: inside the buffer (checked by `new`); exclusive (caller).
+        // SAFETY: inside what the rows were made of (`new`, `within`); there and exclusive (caller).
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(r * self.stride), self.cols) }
     }
 

@@ -303,7 +303,7 @@ fn a_batch_that_does_not_fit_is_refused_by_name_and_value() {
     let good = Batch::of(&[(0, 0), (0, 1), (1, 0)]);
     let mut scheduler = scheduler(&toy, vec![TestBackend::plain(Claims::everything())]);
     type Case = (&'static str, &'static str, fn(&mut Batch));
-    let bad: [Case; 13] = [
+    let bad: [Case; 15] = [
         ("token_ids", "0 rows", |b| b.ids.clear()),
         ("token_ids", "5 rows, the graph takes 1 to 4", |b| {
             b.ids = vec![1; 5]
@@ -320,6 +320,12 @@ fn a_batch_that_does_not_fit_is_refused_by_name_and_value() {
         ("page_table_full", "page 5 of 5", |b| b.full[0] = 5),
         ("page_table_windowed", "line 0 is missing", |b| {
             b.windowed.clear()
+        }),
+        ("page_table_full", "rows 0 and 1 have one place", |b| {
+            b.slots[1] = 0
+        }),
+        ("page_table_full", "rows 0 and 2 have one place", |b| {
+            b.full[3] = b.full[0]
         }),
     ];
     for (input, reason, spoil) in bad {

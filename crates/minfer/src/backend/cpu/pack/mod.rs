@@ -86,6 +86,15 @@ impl PackedLayout {
         self.strips() * self.strip_bytes()
     }
 
+    /// The same, `None` for more than there are addresses: every matrix that exists was asked this.
+    fn checked_bytes(&self) -> Option<usize> {
+        let strip = self
+            .ty
+            .row_bytes(self.cols)?
+            .checked_mul(self.strip_rows())?;
+        self.strips().checked_mul(strip)
+    }
+
     /// The rows of these strips that exist.
     pub fn rows_of(&self, strips: Range<usize>) -> Range<usize> {
         let row = |s: usize| (s * self.strip_rows()).min(self.rows);
@@ -174,7 +183,7 @@ impl Default for PackedMatrix {
 impl PackedMatrix {
     /// Room for a matrix; all weights are zero until packed. `None` when there is no memory.
     pub fn try_zeroed(layout: PackedLayout) -> Option<PackedMatrix> {
-        let data = AlignedBuffer::try_among_weights(layout.bytes())?;
+        let data = AlignedBuffer::try_among_weights(layout.checked_bytes()?)?;
         Some(PackedMatrix { layout, data })
     }
 
@@ -182,7 +191,7 @@ impl PackedMatrix {
     /// if that is large enough. False when there is no memory: it is as it was.
     #[must_use]
     pub fn reset(&mut self, layout: PackedLayout) -> bool {
-        let room = self.reserve(layout.bytes());
+        let room = layout.checked_bytes().is_some_and(|n| self.reserve(n));
         if room {
             self.layout = layout;
         }
@@ -242,11 +251,11 @@ impl PackedMatrix {
         }
     }
 
-    /// The first byte of a strip.
+    /// The first byte of a strip. Kernels check their ranges at the entry: here nothing is read.
     pub fn strip(&self, s: usize) -> *const u8 {
         debug_assert!(s < self.layout.strips());
-        // SAFETY: in bounds: `s` is a strip (kernels check their ranges at the entry).
-        unsafe { self.data.as_ptr().add(s * self.layout.strip_bytes()) }
+        let offset = s.wrapping_mul(self.layout.strip_bytes());
+        self.data.as_ptr().wrapping_add(offset)
     }
 
     /// Writes row `row` as f32 to `out` (`cols` values): packing lost nothing if these are the bits that the

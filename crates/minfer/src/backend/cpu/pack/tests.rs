@@ -76,3 +76,16 @@ fn sizes_are_the_files() {
     assert!(error.to_string().contains("Q4_K"), "{error}");
     assert!(PackedLayout::new(GgmlType::Q2_K, 16, 256).is_err());
 }
+
+#[test]
+fn a_matrix_larger_than_all_addresses_is_no_matrix() {
+    for (rows, cols) in [(1 << 62, 4), (4, 1 << 61), (usize::MAX, 1)] {
+        let layout = PackedLayout {
+            ty: GgmlType::F32,
+            rows,
+            cols,
+        };
+        assert!(PackedMatrix::try_zeroed(layout).is_none(), "{layout:?}");
+        assert!(!PackedMatrix::default().reset(layout), "{layout:?}");
+    }
+}
