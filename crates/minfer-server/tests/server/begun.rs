@@ -166,22 +166,21 @@ fn a_beginning_that_ends_within_a_call_is_refused() {
     }
 }
 
-/// What comes is the model's continuation of that prompt, and nothing of the prompt, on every surface.
-#[test]
-fn llama_cpp_11755_an_answer_goes_on_from_its_beginning() {
-    let (server, ask) = start(&random());
+/// A question, and an answer to go on with, in which a control token's name stands.
+fn well(ask: Value) -> Value {
     let messages = json!([
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Well <|eot_id|>, the"},
     ]);
-    let ask = with(
-        ask,
-        &[
-            ("messages", messages.clone()),
-            ("max_tokens", json!(12)),
-            ("top_k", json!(1)),
-        ],
-    );
+    let flags = [("max_tokens", json!(12)), ("top_k", json!(1))];
+    with(with(ask, &flags), &[("messages", messages)])
+}
+
+/// What comes is the model's continuation of that prompt, and nothing of the prompt.
+#[test]
+fn llama_cpp_11755_an_answer_goes_on_from_its_beginning() {
+    let (server, ask) = start(&random());
+    let ask = well(ask);
     let whole = server.post(CHAT, &ask).json();
     let content = &whole["choices"][0]["message"]["content"];
     // The same as a raw prompt, in which the user's text is no control token, and the template's are.
@@ -203,17 +202,25 @@ fn llama_cpp_11755_an_answer_goes_on_from_its_beginning() {
     let n = &whole["usage"]["prompt_tokens"];
     assert_eq!(n, tokens.len(), "{whole}");
     // An answer of its own is another one.
-    let other = with(ask.clone(), &[("continue_final_message", json!(false))]);
+    let other = with(ask, &[("continue_final_message", json!(false))]);
     let other = server.post(CHAT, &other).json();
     assert_ne!(&other["usage"]["prompt_tokens"], n);
+}
 
+#[test]
+fn an_answer_goes_on_the_same_way_on_every_surface() {
+    let (server, ask) = start(&random());
+    let ask = well(ask);
+    let whole = server.post(CHAT, &ask).json();
+    let content = &whole["choices"][0]["message"]["content"];
+    assert!(content.as_str().is_some_and(|c| !c.is_empty()), "{whole}");
     let claude = server.post("/v1/messages", &ask).json();
     assert_eq!(&claude["content"][0]["text"], content, "{claude}");
     let count = server.post("/v1/messages/count_tokens", &ask).json();
-    assert_eq!(&count["input_tokens"], n);
+    assert_eq!(count["input_tokens"], whole["usage"]["prompt_tokens"]);
     let options = json!({"temperature": 0, "top_k": 1, "num_predict": 12});
-    let ollama =
-        json!({"model": ask["model"], "messages": messages, "options": options, "stream": false});
+    let (model, messages) = (&ask["model"], &ask["messages"]);
+    let ollama = json!({"model": model, "messages": messages, "options": options, "stream": false});
     let ollama = server.post("/api/chat", &ollama).json();
     assert_eq!(&ollama["message"]["content"], content, "{ollama}");
     // Parts and blocks of text are as good.
@@ -256,110 +263,106 @@ fn llama_cpp_21889_a_beginning_may_open_reasoning() {
     }
 }
 
+/// A conversation that ends with this message.
+fn ending(ask: &Value, last: &Value, more: &[(&str, Value)]) -> Value {
+    let user = json!({"role": "user", "content": "Hi"});
+    let messages = ("messages", json!([user, last]));
+    with(with(ask.clone(), &[messages]), more)
+}
+
+/// It is refused by the name of a field, and the way out is one that this surface has.
+fn refused(server: &Running, path: &str, body: &Value, param: &str) {
+    let reply = server.post(path, body);
+    assert_eq!(reply.status, 400, "{path} {body}: {}", reply.text);
+    let error = reply.json();
+    let message = error["error"]["message"]
+        .as_str()
+        .or(error["error"].as_str());
+    let message = message.unwrap();
+    assert!(message.starts_with(param), "{path} {body}: {error}");
+    let flag = message.contains("continue_final_message");
+    let has = [CHAT, "/apply-template"].contains(&path);
+    assert!(!flag || has, "{path} {body}: {error}");
+}
+
+/// What the assistant says in them.
+fn says() -> Value {
+    json!({"role": "assistant", "content": "A"})
+}
+
+fn begun() -> (&'static str, Value) {
+    ("continue_final_message", json!(true))
+}
+
 #[test]
-fn what_can_t_be_continued_is_refused_by_name() {
+fn only_an_answer_goes_on_and_no_other_with_it() {
     let (server, ask) = start(&random());
     let user = json!({"role": "user", "content": "Hi"});
-    let says = json!({"role": "assistant", "content": "A"});
+    let body = ending(&ask, &user, &[begun()]);
+    refused(&server, CHAT, &body, "continue_final_message");
+    let anew = [begun(), ("add_generation_prompt", json!(true))];
+    let body = ending(&ask, &says(), &anew);
+    refused(&server, CHAT, &body, "continue_final_message");
+}
+
+#[test]
+fn an_answer_that_has_called_does_not_go_on() {
+    let (server, ask) = start(&random());
     let call = json!([{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]);
     let calls = json!({"role": "assistant", "content": "A", "tool_calls": call});
+    let tools = [("tools", tools())];
+    for (path, more) in [
+        (CHAT, &tools[..]),
+        ("/apply-template", &[]),
+        ("/api/chat", &[]),
+    ] {
+        let body = ending(&ask, &calls, more);
+        refused(&server, path, &body, "messages[1].tool_calls");
+    }
     let block = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "weather", "input": {}}]});
+    let body = ending(&ask, &block, &[("max_tokens", json!(9))]);
+    refused(&server, "/v1/messages", &body, "messages[1].content");
+}
+
+#[test]
+fn an_answer_that_goes_on_follows_no_schema_or_grammar() {
+    let (server, ask) = start(&random());
     let format = ("response_format", json!({"type": "json_object"}));
-    let begun = ("continue_final_message", json!(true));
-    let required = ("tool_choice", json!("required"));
+    let grammar = ("grammar", json!("root ::= \"a\""));
+    let output = json!({"format": {"type": "json_schema", "schema": {"type": "object"}}});
+    let claude = vec![("max_tokens", json!(9)), ("output_config", output)];
+    let at = "output_config.format.schema";
+    for (path, more, param) in [
+        (CHAT, vec![begun(), format.clone()], "response_format"),
+        (CHAT, vec![begun(), grammar], "grammar"),
+        ("/api/chat", vec![("format", json!("json"))], "format"),
+        ("/v1/messages", claude, at),
+    ] {
+        refused(&server, path, &ending(&ask, &says(), &more), param);
+    }
+    // As a message that is complete it may stand beside them.
+    let complete = ("continue_final_message", json!(false));
+    let more = [format, complete, ("max_tokens", json!(1))];
+    let reply = server.post(CHAT, &ending(&ask, &says(), &more));
+    assert_eq!(reply.status, 200, "{}", reply.text);
+}
+
+#[test]
+fn an_answer_that_goes_on_is_held_to_no_call() {
+    let (server, ask) = start(&random());
+    let required = || ("tool_choice", json!("required"));
     let strict = with(weather(), &[("strict", json!(true))]);
     let strict = json!([{"type": "function", "function": strict}]);
     let claude = json!([{"name": "weather", "input_schema": {"type": "object"}}]);
     let any = ("tool_choice", json!({"type": "any"}));
-    let output = json!({"format": {"type": "json_schema", "schema": {"type": "object"}}});
-    for (path, last, more, param) in [
-        (
-            CHAT,
-            &calls,
-            vec![("tools", tools())],
-            "messages[1].tool_calls",
-        ),
-        (CHAT, &user, vec![begun.clone()], "continue_final_message"),
-        (
-            CHAT,
-            &says,
-            vec![begun.clone(), ("add_generation_prompt", json!(true))],
-            "continue_final_message",
-        ),
-        (
-            CHAT,
-            &says,
-            vec![begun.clone(), format.clone()],
-            "response_format",
-        ),
-        (
-            CHAT,
-            &says,
-            vec![begun.clone(), ("grammar", json!("root ::= \"a\""))],
-            "grammar",
-        ),
-        (
-            CHAT,
-            &says,
-            vec![begun.clone(), ("tools", tools()), required.clone()],
-            "tools",
-        ),
-        (
-            "/apply-template",
-            &says,
-            vec![begun.clone(), ("tools", tools()), required],
-            "tools",
-        ),
-        ("/api/chat", &says, vec![("tools", strict)], "tools"),
-        (
-            "/v1/messages",
-            &says,
-            vec![("max_tokens", json!(9)), ("tools", claude), any],
-            "tools",
-        ),
-        (
-            "/v1/messages",
-            &says,
-            vec![("max_tokens", json!(9)), ("output_config", output)],
-            "output_config.format.schema",
-        ),
-        ("/apply-template", &calls, vec![], "messages[1].tool_calls"),
-        ("/api/chat", &calls, vec![], "messages[1].tool_calls"),
-        (
-            "/api/chat",
-            &says,
-            vec![("format", json!("json"))],
-            "format",
-        ),
-        (
-            "/v1/messages",
-            &block,
-            vec![("max_tokens", json!(9))],
-            "messages[1].content",
-        ),
+    let claude = vec![("max_tokens", json!(9)), ("tools", claude), any];
+    let must = || vec![begun(), ("tools", tools()), required()];
+    for (path, more) in [
+        (CHAT, must()),
+        ("/apply-template", must()),
+        ("/api/chat", vec![("tools", strict)]),
+        ("/v1/messages", claude),
     ] {
-        let messages = ("messages", json!([user, last]));
-        let body = with(with(ask.clone(), &[messages]), &more);
-        let reply = server.post(path, &body);
-        assert_eq!(reply.status, 400, "{path} {body}: {}", reply.text);
-        let error = reply.json();
-        let message = error["error"]["message"]
-            .as_str()
-            .or(error["error"].as_str());
-        let message = message.unwrap();
-        assert!(message.starts_with(param), "{path} {body}: {error}");
-        // A way out is one that this surface has.
-        let flag = message.contains("continue_final_message");
-        let has = [CHAT, "/apply-template"].contains(&path);
-        assert!(!flag || has, "{path} {body}: {error}");
+        refused(&server, path, &ending(&ask, &says(), &more), "tools");
     }
-    // As a message that is complete it may stand beside them.
-    let more = [
-        ("messages", json!([user, says])),
-        format,
-        ("continue_final_message", json!(false)),
-        ("max_tokens", json!(1)),
-    ];
-    let reply = server.post(CHAT, &with(ask, &more));
-    assert_eq!(reply.status, 200, "{}", reply.text);
 }

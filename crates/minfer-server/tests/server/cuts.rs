@@ -78,24 +78,28 @@ fn a_call_that_is_cut_is_the_same_whole_and_in_pieces() {
     }
 }
 
+/// A model whose calls stand in `<tool_call>`, and that says this.
+fn hermes(pieces: &[&[u8]]) -> Model {
+    saying(pieces)
+        .text("tokenizer.chat_template", HERMES)
+        .set("llama.context_length", Gguf::U32(1024))
+        .write()
+}
+
+/// A call whose marker comes in two pieces.
+const MARKED: [&[u8]; 5] = [
+    b"I look.",
+    b" <tool",
+    b"_call>",
+    br#"{"name": "we"#,
+    br#"ather", "arguments": {"city": "Rome"}}</tool_call>"#,
+];
+
 /// A marker that is cut off within says nothing yet, and one behind which no tool is named: as in llama-server, whose parser takes a marker's beginning at
 /// the end of a text for the marker (`common_peg_until_parser`). What the model itself ends so is what it says.
 #[test]
 fn a_marker_that_is_cut_is_not_told() {
-    let pieces: [&[u8]; 5] = [
-        b"I look.",
-        b" <tool",
-        b"_call>",
-        br#"{"name": "we"#,
-        br#"ather", "arguments": {"city": "Rome"}}</tool_call>"#,
-    ];
-    let model = |pieces: &[&[u8]]| {
-        saying(pieces)
-            .text("tokenizer.chat_template", HERMES)
-            .set("llama.context_length", Gguf::U32(1024))
-            .write()
-    };
-    let (server, ask) = start(&model(&pieces));
+    let (server, ask) = start(&hermes(&MARKED));
     let ask = with(ask, &[("tools", tools())]);
     for tokens in 1..=4 {
         let cut = [("max_tokens", json!(tokens))];
@@ -103,14 +107,21 @@ fn a_marker_that_is_cut_is_not_told() {
         let want = (json!({"content": "I look."}), json!("length"));
         assert_eq!((message, reason), want, "{tokens}");
     }
-    // A stop string within it ends nothing.
+    let (server, ask) = start(&hermes(&MARKED[..2]));
+    let (message, reason) = both(&server, &with(ask, &[("tools", tools())]));
+    let want = (json!({"content": "I look. <tool"}), json!("stop"));
+    assert_eq!((message, reason), want);
+}
+
+#[test]
+fn a_stop_string_within_a_call_that_is_cut_ends_nothing() {
     let lines: [&[u8]; 4] = [
         b"I look.",
         b" <tool_call>",
         b"\n{\"na",
         b"me\": \"weather\"",
     ];
-    let (stops, ask) = start(&model(&lines));
+    let (stops, ask) = start(&hermes(&lines));
     let stop = [
         ("tools", tools()),
         ("stop", json!(["\n"])),
@@ -119,9 +130,13 @@ fn a_marker_that_is_cut_is_not_told() {
     let (message, reason) = both(&stops, &with(ask, &stop));
     let want = (json!({"content": "I look."}), json!("length"));
     assert_eq!((message, reason), want);
-    let (server, ask) = start(&model(&pieces));
+}
+
+/// A line of Ollama's has whole calls only.
+#[test]
+fn a_cut_call_is_not_lost_in_ollama_s_lines() {
+    let (server, ask) = start(&hermes(&MARKED));
     let ask = with(ask, &[("tools", tools())]);
-    // A line of Ollama's has whole calls only: one that is cut is not lost.
     let cut = |n: u32| {
         [
             ("options", json!({"num_predict": n, "temperature": 0})),
@@ -138,10 +153,6 @@ fn a_marker_that_is_cut_is_not_told() {
             .json();
         assert_eq!(said["message"]["content"], content, "{said}");
     }
-    let (server, ask) = start(&model(&pieces[..2]));
-    let (message, reason) = both(&server, &with(ask, &[("tools", tools())]));
-    let want = (json!({"content": "I look. <tool"}), json!("stop"));
-    assert_eq!((message, reason), want);
 }
 
 #[test]

@@ -120,85 +120,93 @@ fn a_template_is_applied_with_chat_s_choice_of_tools() {
     assert_eq!(reply.json()["error"]["param"], "tool_choice.function.name");
 }
 
-#[test]
-fn what_can_t_be_read_is_named_within_its_message() {
-    let server = server();
+/// A message that can't be read is the second: the refusal begins with its field, and says this.
+fn unread(server: &Running, (path, list): (&str, &str), message: Value, param: &str, says: &str) {
     let user = json!({"role": "user", "content": "Hi"});
-    for (path, list, message, param, says) in [
+    let reply = server.post(path, &json!({list: [user, message]}));
+    assert_eq!(reply.status, 400, "{param}: {}", reply.text);
+    let error = &reply.json()["error"];
+    assert_eq!(error["param"], param, "{}", reply.text);
+    let text = error["message"].as_str().expect("a text");
+    assert!(
+        text.starts_with(&format!("{param}: ")) && text.contains(says),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_can_t_be_read_in_a_chat_is_named_within_its_message() {
+    let server = server();
+    for (message, param, says) in [
         (
-            "/v1/chat/completions",
-            "messages",
             json!({"role": "user", "content": [{"type": "text", "text": 1}]}),
             "messages[1].content[0].text",
             "must be a string, not a number",
         ),
         (
-            "/v1/chat/completions",
-            "messages",
             json!({"role": "user", "content": {"text": "a"}}),
             "messages[1].content",
             "must be a string or a list of parts, not an object",
         ),
         (
-            "/v1/chat/completions",
-            "messages",
             json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 1}}]}),
             "messages[1].tool_calls[0].function.arguments",
             "must be a string or an object, not a number",
         ),
         (
-            "/v1/chat/completions",
-            "messages",
             json!({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}], "function_call": {"name": "f"}}),
             "messages[1].function_call",
             "older name",
         ),
         (
-            "/v1/chat/completions",
-            "messages",
             json!({"role": "tool", "tool_call_id": "a", "content": "1"}),
             "messages[1].tool_call_id",
             "'a' is the id of no call before it",
         ),
+    ] {
+        let place = ("/v1/chat/completions", "messages");
+        unread(&server, place, message, param, says);
+    }
+    for (message, param, says) in [
         (
-            "/apply-template",
-            "messages",
             json!({"role": "tool", "content": "1"}),
             "messages[1].tool_call_id",
             "is required",
         ),
         (
-            "/apply-template",
-            "messages",
             json!("Hi"),
             "messages[1]",
             "must be an object, not a string",
         ),
+    ] {
+        let place = ("/apply-template", "messages");
+        unread(&server, place, message, param, says);
+    }
+}
+
+#[test]
+fn what_can_t_be_read_of_responses_is_named_within_its_item() {
+    let server = server();
+    for (item, param, says) in [
         (
-            "/v1/responses",
-            "input",
             json!({"type": "function_call", "call_id": "a", "name": "f", "arguments": {}}),
             "input[1].arguments",
             "must be a string, not an object",
         ),
         (
-            "/v1/responses",
-            "input",
             json!({"role": "user", "content": [{"type": "input_text"}]}),
             "input[1].content[0].text",
             "is required",
         ),
     ] {
-        let reply = server.post(path, &json!({list: [user, message]}));
-        assert_eq!(reply.status, 400, "{param}: {}", reply.text);
-        let error = &reply.json()["error"];
-        assert_eq!(error["param"], param, "{}", reply.text);
-        let text = error["message"].as_str().expect("a text");
-        assert!(
-            text.starts_with(&format!("{param}: ")) && text.contains(says),
-            "{text}"
-        );
+        unread(&server, ("/v1/responses", "input"), item, param, says);
     }
+}
+
+#[test]
+fn what_can_t_be_read_of_ollama_s_chat_is_named_within_its_message() {
+    let server = server();
+    let user = json!({"role": "user", "content": "Hi"});
     let ollama = json!({"model": server.id(), "messages": [user, {"role": "user", "content": 1}]});
     let reply = server.post("/api/chat", &ollama);
     assert!(reply.status == 400, "{}", reply.text);

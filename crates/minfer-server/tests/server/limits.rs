@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use crate::harness::{Setup, with};
 use crate::raw::Raw;
 
+const CHAT: &str = "/v1/chat/completions";
+
 /// A request at each limit is answered, one past it is 400 and names the field.
 #[test]
 fn fields_have_the_limits_that_are_documented() {
@@ -15,7 +17,6 @@ fn fields_have_the_limits_that_are_documented() {
     let prompt = json!({"prompt": "a", "max_tokens": 1});
     let stops = |n: usize, bytes: usize| json!(vec!["x".repeat(bytes); n]);
     let bias = |n: usize| Value::Array(vec![json!([1, 0.5]); n]);
-    const CHAT: &str = "/v1/chat/completions";
     const TEXT: &str = "/v1/completions";
     const LLAMA: &str = "/completion";
     for (path, body, field, most, more) in [
@@ -47,6 +48,11 @@ fn fields_have_the_limits_that_are_documented() {
         assert_eq!(reply.status, 400, "{path} {field}: {:.500}", reply.text);
         assert_eq!(reply.json()["error"]["param"], field, "{:.500}", reply.text);
     }
+}
+
+#[test]
+fn a_conversation_has_at_most_4096_messages() {
+    let server = Setup::of(&["llama"]).start();
     let messages = |n: usize| {
         let all = vec![json!({"role": "user", "content": ""}); n];
         server.post(CHAT, &json!({"messages": all}))
@@ -56,6 +62,11 @@ fn fields_have_the_limits_that_are_documented() {
         "context_length_exceeded"
     );
     assert_eq!(messages(4097).json()["error"]["param"], "messages");
+}
+
+#[test]
+fn a_body_has_at_most_127_levels() {
+    let server = Setup::of(&["llama"]).start();
     // The body itself is one level.
     let deep = |levels: usize| {
         let inner = format!("{}{}", "[".repeat(levels - 1), "]".repeat(levels - 1));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Reply, Setup, with};
-use crate::models::{FIRST_FREE, IM_END, IM_START, Variant, endless, saying};
+use crate::models::{FIRST_FREE, IM_END, IM_START, Model, Variant, endless, saying};
 use crate::raw::{Raw, wait_for};
 
 /// The data of each event; there is no last word.
@@ -13,19 +13,21 @@ fn data(reply: &Reply) -> Vec<Value> {
         .collect()
 }
 
-#[test]
-fn a_completion_says_what_came_and_why_it_ended() {
+/// The answer to the prompt `xy`, of a model that says `abcd`.
+fn completion(more: &Value) -> Value {
     let model = saying(&[b"a", b"b", b"c", b"d"]).write();
     let server = Setup::of(&[model.path()]).start();
-    let ask = |more: Value| {
-        let mut body = json!({"prompt": "xy", "return_tokens": true});
-        body.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        let reply = server.post("/completion", &body);
-        assert_eq!(reply.status, 200, "{}", reply.text);
-        reply.json()
-    };
+    let mut body = json!({"prompt": "xy", "return_tokens": true});
+    body.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let reply = server.post("/completion", &body);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    reply.json()
+}
+
+#[test]
+fn a_completion_says_what_came_and_why_it_ended() {
     let end = i32::try_from(IM_END).unwrap();
     for (more, content, tokens, stop_type, word) in [
         (json!({}), "abcd", json!([97, 98, 99, 100, end]), "eos", ""),
@@ -45,7 +47,7 @@ fn a_completion_says_what_came_and_why_it_ended() {
         ),
         (json!({"n_predict": 0}), "", json!([]), "limit", ""),
     ] {
-        let reply = ask(more);
+        let reply = completion(&more);
         assert_eq!(reply["content"], content, "{reply}");
         assert_eq!(reply["tokens"], tokens);
         assert_eq!(reply["stop"], true);
@@ -58,8 +60,13 @@ fn a_completion_says_what_came_and_why_it_ended() {
         assert_eq!(reply["timings"]["predicted_n"], reply["tokens_predicted"]);
         assert_eq!(reply.get("completion_probabilities"), None);
     }
-    let reply =
-        ask(json!({"n_probs": 2, "n_predict": 1, "temperature": 0.25, "return_tokens": false}));
+}
+
+#[test]
+fn a_completion_says_its_probabilities_and_settings() {
+    let reply = completion(
+        &json!({"n_probs": 2, "n_predict": 1, "temperature": 0.25, "return_tokens": false}),
+    );
     assert_eq!(reply["tokens"], json!([]));
     assert_eq!(reply["generation_settings"]["temperature"], 0.25);
     assert_eq!(reply["generation_settings"]["n_predict"], 1);
@@ -73,7 +80,11 @@ fn a_completion_says_what_came_and_why_it_ended() {
     assert_eq!(entry["top_logprobs"][0]["id"], 97);
     let next = entry["top_logprobs"][1]["logprob"].as_f64().unwrap();
     assert!((next + 80.0).abs() < 0.1, "{next}");
-    let two = ask(json!({"prompt": ["x", [121]], "n_cmpl": 2}));
+}
+
+#[test]
+fn each_of_several_completions_names_its_prompt() {
+    let two = completion(&json!({"prompt": ["x", [121]], "n_cmpl": 2}));
     let prompts: Vec<&Value> = two
         .as_array()
         .unwrap()
@@ -279,9 +290,8 @@ fn what_can_t_be_honoured_is_refused_by_name() {
     }
 }
 
-/// The order is that of llama-server's README.
-#[test]
-fn infill_fills_what_stands_between_two_texts() {
+/// A model with the first `n` of the tokens for filling gaps: three for the gap, two for files.
+fn infilling(n: usize) -> Model {
     let names = [
         "<|fim_prefix|>",
         "<|fim_suffix|>",
@@ -289,13 +299,17 @@ fn infill_fills_what_stands_between_two_texts() {
         "<|repo_name|>",
         "<|file_sep|>",
     ];
-    let with = |n: usize| {
-        let tokens = names.into_iter().take(n).enumerate();
-        tokens.fold(Variant::of("llama"), |model, (i, name)| {
-            model.token(FIRST_FREE + i, name, 3)
-        })
-    };
-    let (gaps, files) = (with(3).write(), with(5).write());
+    let tokens = names.into_iter().take(n).enumerate();
+    let model = tokens.fold(Variant::of("llama"), |model, (i, name)| {
+        model.token(FIRST_FREE + i, name, 3)
+    });
+    model.write()
+}
+
+/// The order is that of llama-server's README.
+#[test]
+fn infill_fills_what_stands_between_two_texts() {
+    let (gaps, files) = (infilling(3), infilling(5));
     let extra = json!([{"filename": "a.c", "text": "x"}, {"text": "y"}]);
     let others =
         "<|repo_name|>myproject\n<|file_sep|>a.c\nx\n<|file_sep|>tmp\ny\n<|file_sep|>filename\n";
@@ -325,6 +339,11 @@ fn infill_fills_what_stands_between_two_texts() {
         assert_eq!(reply["tokens_evaluated"], count(&want, true) + spelled);
         assert_eq!(reply["tokens_predicted"], 1);
     }
+}
+
+#[test]
+fn infill_names_what_it_lacks() {
+    let gaps = infilling(3);
     let server = Setup::of(&[gaps.path()]).start();
     for (body, param) in [
         (json!({"input_suffix": "a"}), "input_prefix"),

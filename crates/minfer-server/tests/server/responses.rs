@@ -2,31 +2,37 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Setup, named_events, with};
+use crate::harness::{Running, Setup, named_events, with};
 use crate::models::saying;
 
 fn ask() -> Value {
     json!({"model": "llama", "input": "Hi", "max_output_tokens": 16, "temperature": 0})
 }
 
-#[test]
-fn a_known_answer_whole_and_in_events() {
+/// A server of a model that says `Hello, you`, and a request with instructions.
+fn hello() -> (Running, Value) {
     let model = saying(&[b"Hello", b",", b" you"]).write();
     let server = Setup::of(&[model.path()]).start();
     let name = server.get("/v1/models").json()["data"][0]["id"].clone();
-    let ask = with(
-        ask(),
-        &[
-            ("model", name),
-            ("instructions", json!("Be brief.")),
-            ("store", json!(true)),
-        ],
-    );
+    let more = [
+        ("model", name),
+        ("instructions", json!("Be brief.")),
+        ("store", json!(true)),
+    ];
+    (server, with(ask(), &more))
+}
+
+/// The content of its answer.
+fn said_hello() -> Value {
+    json!([{"type": "output_text", "text": "Hello, you", "annotations": [], "logprobs": []}])
+}
+
+#[test]
+fn a_known_answer_whole() {
+    let (server, ask) = hello();
     let whole = server.post("/v1/responses", &ask).json();
     let item = &whole["output"][0];
-    let text =
-        json!({"type": "output_text", "text": "Hello, you", "annotations": [], "logprobs": []});
-    assert_eq!(item["content"], json!([text]));
+    assert_eq!(item["content"], said_hello());
     assert_eq!(item["status"], "completed");
     for (key, value) in [
         ("object", json!("response")),
@@ -39,7 +45,12 @@ fn a_known_answer_whole_and_in_events() {
     }
     // Three words and the end.
     assert_eq!(whole["usage"]["output_tokens"], 4);
+}
 
+#[test]
+fn a_known_answer_in_events() {
+    let (server, ask) = hello();
+    let whole = server.post("/v1/responses", &ask).json();
     let reply = server.post("/v1/responses", &with(ask, &[("stream", json!(true))]));
     let events = named_events(&reply);
     let names: Vec<&str> = events.iter().map(|e| e.0.as_str()).collect();
@@ -67,7 +78,7 @@ fn a_known_answer_whole_and_in_events() {
     assert_eq!(said.collect::<String>(), "Hello, you");
     assert_eq!(events[0].1["response"]["status"], "in_progress");
     let last = &events[10].1["response"];
-    assert_eq!(last["output"][0]["content"], json!([text]));
+    assert_eq!(last["output"][0]["content"], said_hello());
     assert_eq!(last["output"][0]["id"], events[2].1["item"]["id"]);
     assert_eq!(
         last["usage"]["total_tokens"],

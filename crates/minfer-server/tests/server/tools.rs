@@ -302,6 +302,15 @@ fn a_call_that_must_be_follows_its_schema() {
     }
 }
 
+/// A request with these fields is refused, by one of them, in words that say this.
+fn refused(server: &Running, ask: &Value, more: &[(&str, Value)], param: &str, says: &str) {
+    let reply = server.post("/v1/chat/completions", &with(ask.clone(), more));
+    assert_eq!(reply.status, 400, "{more:?}: {}", reply.text);
+    let error = &reply.json()["error"];
+    assert_eq!(error["param"], param, "{}", reply.text);
+    assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+}
+
 #[test]
 fn tools_that_can_t_be_held_to_are_refused_by_field() {
     let (server, ask) = start(&calling());
@@ -309,12 +318,29 @@ fn tools_that_can_t_be_held_to_are_refused_by_field() {
         "parameters": {"type": "object", "properties": {"x": {"not": {"type": "string"}}}}}}]);
     let listed =
         json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]);
-    for (more, param, says) in [
+    let number = json!([{"type": "function", "function": {"name": 1}}]);
+    for (tools, param, says) in [
+        (strict, "tools[0].function.parameters", "not"),
+        // Nothing holds its calls: it is said at once all the same, as OpenAI does.
         (
-            vec![("tools", strict)],
+            listed,
             "tools[0].function.parameters",
-            "not",
+            "its type is \"array\"",
         ),
+        (
+            number,
+            "tools[0].function.name",
+            "must be a string, not a number",
+        ),
+    ] {
+        refused(&server, &ask, &[("tools", tools)], param, says);
+    }
+}
+
+#[test]
+fn what_can_t_stand_beside_tools_or_says_them_otherwise_is_refused_by_field() {
+    let (server, ask) = start(&calling());
+    for (more, param, says) in [
         (
             vec![("tools", tools()), ("grammar", json!("root ::= \"a\""))],
             "grammar",
@@ -329,20 +355,6 @@ fn tools_that_can_t_be_held_to_are_refused_by_field() {
             vec![("tools", tools()), ("tool_choice", json!({"type": "tool"}))],
             "tool_choice.type",
             "is \"tool\"",
-        ),
-        // Nothing holds its calls: it is said at once all the same, as OpenAI does.
-        (
-            vec![("tools", listed)],
-            "tools[0].function.parameters",
-            "its type is \"array\"",
-        ),
-        (
-            vec![(
-                "tools",
-                json!([{"type": "function", "function": {"name": 1}}]),
-            )],
-            "tools[0].function.name",
-            "must be a string, not a number",
         ),
         (
             vec![("functions", json!([weather()]))],
@@ -363,11 +375,7 @@ fn tools_that_can_t_be_held_to_are_refused_by_field() {
             "not",
         ),
     ] {
-        let reply = server.post("/v1/chat/completions", &with(ask.clone(), &more));
-        assert_eq!(reply.status, 400, "{more:?}: {}", reply.text);
-        let error = &reply.json()["error"];
-        assert_eq!(error["param"], param, "{}", reply.text);
-        assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+        refused(&server, &ask, &more, param, says);
     }
 }
 
