@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::float::{Bf16, F16, F32, FloatFormat, FloatProduct};
+use super::float::{Ahead, Bf16, F16, F32, FloatFormat, FloatProduct};
 use super::format::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
 use super::micro::{Product, Unpack};
 use super::tiles::TilePlaces;
@@ -195,8 +195,7 @@ impl Operands {
 }
 
 /// Products of columns `ks` of a strip of floats with a tile of `n` columns, to `[n][32]`; `ks` that don't
-/// begin at 0 continue the sums that are there. `fresh`: no tile before had these weights; `far`: ask for what
-/// follows from afar.
+/// begin at 0 continue the sums that are there.
 ///
 /// # Safety
 /// As for the kernel that it calls.
@@ -205,14 +204,12 @@ pub unsafe fn float_product<L: Lanes>(
     s: usize,
     ks: Range<usize>,
     n: usize,
-    fresh: bool,
-    far: bool,
+    ahead: Ahead,
     acts: *const u8,
     out: *mut f32,
 ) {
     let args = FloatOperands {
-        fresh,
-        far,
+        ahead,
         strip: w.strip(s),
         acts: acts.cast(),
         ks,
@@ -227,8 +224,7 @@ pub unsafe fn float_product<L: Lanes>(
 
 /// The arguments of a [`FloatProduct`], its shape not chosen yet.
 struct FloatOperands {
-    fresh: bool,
-    far: bool,
+    ahead: Ahead,
     strip: *const u8,
     acts: *const f32,
     ks: Range<usize>,
@@ -259,8 +255,7 @@ impl FloatOperands {
             strip: self.strip.add(2 * LANES * F::SIZE * self.ks.start),
             k: self.ks.len(),
             more: self.ks.start > 0,
-            fresh: self.fresh,
-            far: self.far,
+            ahead: self.ahead,
             acts: self.acts.add(N * self.ks.start),
             out: self.out,
             format: PhantomData,

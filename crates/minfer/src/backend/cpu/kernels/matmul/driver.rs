@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::dispatch::{direct_product, float_product, panel_product, unpack};
+use super::float::Ahead;
 use super::tiles::{ActKind, ActTiles, Tile, direct_columns};
 use crate::backend::cpu::buffer::AlignedBuffer;
 use crate::backend::cpu::pack::PackedMatrix;
@@ -230,9 +231,13 @@ impl Job<'_> {
                             sums[m] = self.panels.add(at).cast();
                         }
                         let (w, ks) = (self.weights[m], ks.clone());
-                        let (fresh, far) = (tile.first == 0, self.far(w, s));
+                        let ahead = match self.far(w, s) {
+                            _ if tile.first > 0 => Ahead::Not,
+                            true => Ahead::Far,
+                            false => Ahead::Near,
+                        };
                         let acts = self.acts.tile(tile);
-                        float_product::<L>(w, s, ks, tile.width, fresh, far, acts, sums[m]);
+                        float_product::<L>(w, s, ks, tile.width, ahead, acts, sums[m]);
                     }
                     if ks.end == k {
                         self.finish::<L>(2 * s, 2, tile, sums);

@@ -50,18 +50,27 @@ impl FloatFormat for Bf16 {
     }
 }
 
+/// How a strip of weights is asked for ahead of its use ([`Lanes::ask_ahead`]).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// Not: it is in a near cache, an earlier tile had it.
+    Not,
+    /// Into the first cache only: its stream ends soon, or comes from a cache.
+    Near,
+    /// In two steps, from afar.
+    Far,
+}
+
 /// Products of one strip (32 rows) with the N columns of a tile, written as `[N][32]` f32.
 ///
 /// # Safety
 /// `strip` points to `k` columns of a strip, `acts` to as many times N values of a tile, `out` to 32 N
-/// values: with `more`, the sums over the columns before, which go on in the same order. With `fresh` the
-/// strip comes from memory, and what follows it is asked for ahead; with `far`, from afar.
+/// values: with `more`, the sums over the columns before, which go on in the same order.
 pub struct FloatProduct<F, const N: usize> {
     pub strip: *const u8,
     pub k: usize,
     pub more: bool,
-    pub fresh: bool,
-    pub far: bool,
+    pub ahead: Ahead,
     pub acts: *const f32,
     pub out: *mut f32,
     pub format: PhantomData<F>,
@@ -81,10 +90,11 @@ impl<F: FloatFormat, const N: usize> Kernel for FloatProduct<F, N> {
         }
         let (mut p, mut a) = (self.strip, self.acts);
         for _ in 0..self.k {
-            if self.fresh {
-                L::ask_ahead(p, self.far);
+            if self.ahead != Ahead::Not {
+                let far = self.ahead == Ahead::Far;
+                L::ask_ahead(p, far);
                 if F::SIZE == 4 {
-                    L::ask_ahead(p.wrapping_add(64), self.far);
+                    L::ask_ahead(p.wrapping_add(64), far);
                 }
             }
             let w = [F::load::<L>(p), F::load::<L>(p.add(LANES * F::SIZE))];
