@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Links that lead to one another, after which they are taken to go round: as many as Linux follows.
+const MAX_LINKS: usize = 40;
+
 /// A place of a file, and the file beside it that is to take it. What was made there goes when this is dropped.
 pub struct Place {
     path: PathBuf,
@@ -13,12 +16,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place that a path means: of a link, what it leads to. Nothing is made yet.
+    /// The place that a path means: of a link, what it leads to, which need not be there. Nothing is made yet.
     ///
     /// # Errors
-    /// A path that names no file, or whose folder isn't there.
+    /// A path that names no file, or whose folder isn't there; links that go round.
     pub fn of(path: &Path) -> io::Result<Place> {
-        let path = path.canonicalize().or_else(|_| new(path))?;
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(e) => new(&behind_links(path, e)?)?,
+        };
         let mut part = path.clone().into_os_string();
         part.push(format!(".{}.part", std::process::id()));
         Ok(Place {
@@ -66,6 +72,21 @@ impl Drop for Place {
     }
 }
 
+/// Where a path leads that could not be followed to a file (`said`): a link to a file that isn't there yet stays a link, or the file
+/// would take its place.
+fn behind_links(path: &Path, said: io::Error) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        if !path.is_symlink() {
+            return Ok(path);
+        }
+        // Of an absolute one, only itself is left.
+        let to = path.read_link()?;
+        path = path.parent().unwrap_or(Path::new("")).join(to);
+    }
+    Err(said)
+}
+
 /// The place of a file that isn't there yet.
 fn new(path: &Path) -> io::Result<PathBuf> {
     let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else {
@@ -99,6 +120,30 @@ mod tests {
         io::Write::write_all(&mut place.create().unwrap(), b"new").unwrap();
         place.put().unwrap();
         assert_eq!((std::fs::read(&path).unwrap(), names()), (b"new".into(), 1));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_to_no_file_is_followed_and_stays() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("d")).unwrap();
+        // By way of another link, from one folder to the next, by relative and whole paths.
+        symlink("d/second", at("first")).unwrap();
+        symlink(at("target"), at("d/second")).unwrap();
+        let mut place = Place::of(&at("first")).unwrap();
+        assert_eq!(place.path(), Place::of(&at("target")).unwrap().path());
+        io::Write::write_all(&mut place.create().unwrap(), b"new").unwrap();
+        place.put().unwrap();
+        assert_eq!(std::fs::read(at("target")).unwrap(), b"new");
+        assert!(at("first").is_symlink() && at("d/second").is_symlink());
+        symlink("no/f", at("nowhere")).unwrap();
+        let nowhere = Place::of(&at("nowhere")).err().unwrap();
+        assert!(nowhere.to_string().contains("no folder"), "{nowhere}");
+        symlink("round", at("round")).unwrap();
+        let round = Place::of(&at("round")).err().unwrap();
+        assert!(round.to_string().contains("symbolic links"), "{round}");
     }
 
     #[test]

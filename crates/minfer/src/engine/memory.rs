@@ -149,6 +149,17 @@ pub(super) fn check(
     }
 }
 
+/// Refuses a memory for KV that this process can never have, whatever of it the context needs.
+///
+/// # Errors
+/// [`EngineError::KvMemoryTooLarge`] with the numbers. Where the system does not tell, nothing is refused.
+pub(super) fn check_kv(kv: Option<u64>) -> Result<(), EngineError> {
+    match (kv, limit()) {
+        (Some(kv), Some(limit)) if kv > limit => Err(EngineError::KvMemoryTooLarge { kv, limit }),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that this process may have at most: the machine's memory, or less by its control group.
 pub(super) fn limit() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();

@@ -126,6 +126,17 @@ pub enum EngineError {
         /// Positions of the context.
         n_ctx: usize,
     },
+    /// The memory for KV is more than there can ever be.
+    #[error(
+        "--kv-memory is {}, this machine has {} of memory: lower it, or leave it out (KV takes what the context needs)",
+        size(*kv), size(*limit)
+    )]
+    KvMemoryTooLarge {
+        /// Bytes asked for.
+        kv: u64,
+        /// Bytes of memory.
+        limit: u64,
+    },
     /// More than the machine has.
     #[error(
         "{} of weights and {} of KV do not fit into {} of memory: lower --n-ctx, use --kv-memory, or \

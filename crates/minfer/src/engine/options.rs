@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{EngineError, Model};
+use super::{EngineError, Model, memory};
 use crate::graph::KvType;
 
 /// The most sequences of a batch.
@@ -15,8 +15,8 @@ pub struct EngineOptions {
     pub n_ctx: usize,
     /// Sequences that are worked on at once; others wait. Each may have up to `n_ctx` positions.
     pub n_seqs: usize,
-    /// Bytes for KV, shared by all sequences; at least what one of `n_ctx` positions needs. `None`: `n_ctx`
-    /// positions for each. A draft model may have as much again.
+    /// Bytes for KV, shared by all sequences; at least what one of `n_ctx` positions needs, at most the machine's memory. `None`:
+    /// `n_ctx` positions for each. A draft model may have as much again.
     pub kv_memory: Option<u64>,
     /// Windowed layers have as many pages as full ones: a [`super::Measure`] keeps all of its sequences' pages.
     pub whole_windows: bool,
@@ -98,6 +98,7 @@ impl EngineOptions {
         within("n_seqs", self.n_seqs, MAX_SEQS)?;
         within("n_batch", self.n_batch, 1 << 16)?;
         within("queue", self.queue, 1 << 20)?;
+        memory::check_kv(self.kv_memory)?;
         self.check_formats(model)
     }
 

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::derivre::{ExprRef, RegexBuilder};
 use llguidance::earley::{CGrammar, SlicedBiasComputer};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
@@ -27,6 +28,8 @@ const STACK: usize = 256 << 20;
 /// Said of what an answer could only fulfil by saying nothing.
 pub(super) const ONLY_EMPTY: &str =
     "only the empty text fulfils it: the answer could only be empty";
+/// Said of what no answer could fulfil.
+const NOTHING: &str = "it matches nothing: there is no text that it allows";
 /// Said of a grammar that names tokens.
 const NAMES_TOKENS: &str = "it names tokens (<...>); it can only say what text may come";
 /// Most characters of a part of a message that may quote a whole spec.
@@ -298,7 +301,17 @@ fn supported(spec: &ConstraintSpec, grammar: &CGrammar) -> Result<(), Constraint
             "too many alternatives go on with too many alternatives: it would take too long",
         );
     }
+    if matches!(spec, ConstraintSpec::Regex(text) if matches_nothing(text)) {
+        return refused(NOTHING);
+    }
     Ok(())
+}
+
+/// Whether no text at all matches a regular expression that can be compiled: its classes that hold no character (`[^\s\S]`) leave no way
+/// through it.
+fn matches_nothing(regex: &str) -> bool {
+    let built = RegexBuilder::new().mk_regex(regex);
+    built.is_ok_and(|whole| whole == ExprRef::NO_MATCH)
 }
 
 /// Says of a spec that nothing fulfils it. `round`: the rules that need each other; those of a schema have no names.

@@ -46,7 +46,7 @@ pub enum ConstraintError {
     },
     /// No token of the vocabulary can come next.
     #[error(
-        "no token can follow: the {kind} asks for text that this model's vocabulary can't write"
+        "no token can follow: what the {kind} asks for here is nothing at all, or text that this model's vocabulary can't write"
     )]
     DeadEnd {
         /// What kind of spec.

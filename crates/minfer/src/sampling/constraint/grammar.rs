@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use llguidance::Matcher;
+use llguidance::api::StopReason;
 
 use super::compile::{ONLY_EMPTY, tidy};
 use super::tokens::{Tokens, holds};
@@ -98,7 +99,7 @@ impl Grammar {
         } else {
             match self.matcher.compute_mask() {
                 Ok(set) => Some(set),
-                Err(_) if self.matcher.stop_reason().is_ok() => {
+                Err(e) if dead_end(&e.to_string()) => {
                     return Err(ConstraintError::DeadEnd { kind: self.kind });
                 }
                 Err(e) => return Err(self.limit(e)),
@@ -123,6 +124,11 @@ impl Grammar {
             _ => Ok(allowed),
         }
     }
+}
+
+/// Whether a mask failed for want of any token: the reason is all that llguidance says then, and its matcher does not keep it.
+fn dead_end(message: &str) -> bool {
+    message.lines().next() == Some(StopReason::NoExtensionBias.to_string().as_str())
 }
 
 impl Constraint for Grammar {

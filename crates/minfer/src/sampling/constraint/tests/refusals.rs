@@ -197,6 +197,29 @@ fn expressions_and_grammars_are_refused_by_part() {
     refused(lark("start: a \"x\"\na[stop=\"y\"]: /.*/"), &["stop="]);
 }
 
+#[test]
+fn what_matches_nothing_is_told_as_that() {
+    for nothing in [r"[^\s\S]", r"a[^\s\S]b|[^\x00-\x{10ffff}]+"] {
+        refused(regex(nothing), &["regular expression", "matches nothing"]);
+    }
+    assert!(QWEN.takes(&regex(r"[^\s\S]|a+"), "aa"));
+    let both = "A: /a+/ & /b+/";
+    let start = lark(&format!("start: A\n{both}"));
+    refused(start, &["no token can follow", "nothing at all"]);
+    let after = QWEN
+        .constraints
+        .compile(&lark(&format!("start: \"x\" A\n{both}")));
+    let mut after = after.unwrap_or_else(|e| panic!("{e}"));
+    after.accept(QWEN.bytes(b"x")[0]).unwrap();
+    let stuck = after.mask(&mut vec![0.0; QWEN.tokenizer.n_vocab()]);
+    assert_eq!(
+        stuck,
+        Err(ConstraintError::DeadEnd {
+            kind: "Lark grammar"
+        })
+    );
+}
+
 /// Hostile specs end in an error, quickly, and nothing panics.
 #[test]
 fn hostile_specs_are_refused() {
