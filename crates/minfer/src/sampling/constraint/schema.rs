@@ -110,7 +110,7 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Looks for what llguidance would refuse without saying where, or read in another way than the schema's author. What lies under `$defs` counts
-/// only if it is referred to. JSON from text nests at most 128 deep.
+/// only if it is referred to. JSON from text nests at most 127 deep.
 struct Check<'a> {
     root: &'a Value,
     /// Where the schema is that is looked at.
