@@ -16,12 +16,14 @@ use crate::output;
 mod bench;
 mod constraint;
 mod perplexity;
+mod planned;
 mod sampling;
 mod serve;
 
 pub use bench::{BenchArgs, BenchFormat};
 pub use constraint::ConstraintArgs;
 pub use perplexity::PerplexityArgs;
+pub use planned::planned;
 pub use sampling::SamplingArgs;
 pub use serve::{AccessArgs, LimitArgs, ServeArgs};
 
@@ -44,7 +46,7 @@ pub struct Cli {
 pub enum Command {
     /// Answer a prompt.
     Run(Box<RunArgs>),
-    /// Serve models over HTTP: OpenAI's API.
+    /// Serve models over HTTP, to clients of OpenAI, Anthropic, Ollama and llama-server.
     Serve(Box<ServeArgs>),
     /// Fetch a model into the cache, or check the one there, and print its path.
     Pull(PullArgs),

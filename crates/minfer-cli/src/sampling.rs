@@ -9,7 +9,7 @@ use crate::output::{Failure, Outcome};
 
 /// Refuses flags that no model could do with.
 pub fn check(a: &SamplingArgs) -> Outcome {
-    with_flags(SamplerParams::default(), a).map(drop)
+    with_flags(SamplerParams::default(), a, false).map(drop)
 }
 
 /// Flags over the model's own defaults over minfer's.
@@ -19,7 +19,7 @@ pub fn params(a: &SamplingArgs, model: &Model) -> Result<SamplerParams, Failure>
         let file = model.file().path().display();
         Failure::Error(format!("{file}: its general.sampling.* can't be used: {e}"))
     })?;
-    let p = with_flags(of_model, a)?;
+    let p = with_flags(of_model, a, true)?;
     let n_vocab = model.tokenizer().n_vocab();
     if let Some((id, _)) = p.logit_bias.iter().find(|b| b.0 as usize >= n_vocab) {
         return Err(Failure::Error(format!(
@@ -29,8 +29,12 @@ pub fn params(a: &SamplingArgs, model: &Model) -> Result<SamplerParams, Failure>
     Ok(p)
 }
 
-/// The flags over other parameters, checked.
-fn with_flags(mut p: SamplerParams, a: &SamplingArgs) -> Result<SamplerParams, Failure> {
+/// The flags over other parameters, checked. `of_model`: these are a model's own.
+fn with_flags(
+    mut p: SamplerParams,
+    a: &SamplingArgs,
+    of_model: bool,
+) -> Result<SamplerParams, Failure> {
     fn set<T>(to: &mut T, from: Option<T>) {
         if let Some(v) = from {
             *to = v;
@@ -65,6 +69,7 @@ fn with_flags(mut p: SamplerParams, a: &SamplingArgs) -> Result<SamplerParams, F
     }
     p.validate().map_err(|e| Failure::Usage(in_flags(&e)))?;
     refuse_idle(&p, a)?;
+    refuse_off(&p, a, of_model)?;
     Ok(p)
 }
 
@@ -153,6 +158,37 @@ fn refuse_idle(p: &SamplerParams, a: &SamplingArgs) -> Result<(), Failure> {
     }
 }
 
+/// So would be one that says how, of what nothing turns on. XTC and mirostat a model's file may turn on: where it is not known yet, only
+/// a flag that turns them off decides.
+fn refuse_off(p: &SamplerParams, a: &SamplingArgs, of_model: bool) -> Outcome {
+    let dynatemp = ("--dynatemp-range", p.dynatemp_range == 0.0);
+    let dry = ("--dry-multiplier", p.dry_multiplier == 0.0);
+    let xtc_known = of_model || a.xtc_probability.is_some();
+    let xtc = ("--xtc-probability", xtc_known && p.xtc_probability == 0.0);
+    let mirostat_known = of_model || a.mirostat.is_some();
+    let mirostat = ("--mirostat", mirostat_known && p.mirostat == 0);
+    let given = [
+        ("--dynatemp-exp", dynatemp, a.dynatemp_exp.is_some()),
+        ("--dry-base", dry, a.dry_base.is_some()),
+        ("--dry-allowed-length", dry, a.dry_allowed_length.is_some()),
+        ("--dry-penalty-last-n", dry, a.dry_penalty_last_n.is_some()),
+        (
+            "--dry-sequence-breaker",
+            dry,
+            !a.dry_sequence_breaker.is_empty(),
+        ),
+        ("--xtc-threshold", xtc, a.xtc_threshold.is_some()),
+        ("--mirostat-ent", mirostat, a.mirostat_ent.is_some()),
+        ("--mirostat-lr", mirostat, a.mirostat_lr.is_some()),
+    ];
+    match given.into_iter().find(|(_, of, given)| *given && of.1) {
+        None => Ok(()),
+        Some((flag, (of, _), _)) => Err(Failure::Usage(format!(
+            "{flag} does nothing: {of} is 0; give that, too, or leave {flag} out"
+        ))),
+    }
+}
+
 /// The texts of --dry-sequence-breaker, where there is one.
 fn breakers(given: &[String]) -> Result<Option<Vec<String>>, Failure> {
     match given {
@@ -219,8 +255,17 @@ mod tests {
 
     /// What the flags make of the defaults; the message where they are refused.
     fn parse(flags: &[&str]) -> Result<SamplerParams, String> {
+        parse_over(SamplerParams::default(), flags, false)
+    }
+
+    /// The same over other parameters than the defaults.
+    fn parse_over(
+        p: SamplerParams,
+        flags: &[&str],
+        of_model: bool,
+    ) -> Result<SamplerParams, String> {
         let flags = Flags::parse_from(std::iter::once(&"minfer").chain(flags));
-        with_flags(SamplerParams::default(), &flags.sampling).map_err(|e| match e {
+        with_flags(p, &flags.sampling, of_model).map_err(|e| match e {
             Failure::Usage(e) | Failure::Error(e) => e,
             _ => String::new(),
         })
@@ -278,8 +323,43 @@ mod tests {
             parse(&["--mirostat", "2", "--temp", "1"]).unwrap().mirostat,
             2
         );
-        let none = parse(&["--dry-sequence-breaker", "none"]).unwrap();
+        let none = ["--dry-multiplier", "1", "--dry-sequence-breaker", "none"];
+        let none = parse(&none).unwrap();
         assert!(none.dry_breakers.is_empty());
+    }
+
+    #[test]
+    fn a_flag_of_what_nothing_turns_on_is_refused() {
+        for (flag, value, on, off) in [
+            ("--dynatemp-exp", "2", "0.5", "--dynatemp-range"),
+            ("--dry-base", "2", "0.5", "--dry-multiplier"),
+            ("--dry-allowed-length", "3", "0.5", "--dry-multiplier"),
+            ("--dry-penalty-last-n", "9", "0.5", "--dry-multiplier"),
+            ("--dry-sequence-breaker", "x", "0.5", "--dry-multiplier"),
+            ("--xtc-threshold", "0.2", "0.5", "--xtc-probability"),
+            ("--mirostat-ent", "3", "2", "--mirostat"),
+            ("--mirostat-lr", "0.2", "2", "--mirostat"),
+        ] {
+            let words = format!("{flag} does nothing: {off} is 0");
+            let plain = SamplerParams::default;
+            for (of_model, flags) in [
+                (true, &[flag, value][..]),
+                (true, &[flag, value, off, "0"]),
+                (false, &[flag, value, off, "0"]),
+            ] {
+                let error = parse_over(plain(), flags, of_model).unwrap_err();
+                assert!(error.starts_with(&words), "{flags:?}: {error}");
+            }
+            let both = parse_over(plain(), &[flag, value, off, on], true);
+            assert!(both.is_ok(), "{both:?}");
+        }
+        // A model's file may turn these on: not before it is known is anything said.
+        assert!(parse(&["--xtc-threshold", "0.2", "--mirostat-ent", "3"]).is_ok());
+        let own = SamplerParams {
+            mirostat: 2,
+            ..SamplerParams::default()
+        };
+        assert!(parse_over(own, &["--mirostat-ent", "3"], true).is_ok());
     }
 
     #[test]
@@ -318,7 +398,7 @@ mod tests {
                 "--dry-sequence-breaker '\\q': after \\ comes",
             ),
             (
-                &["--dry-sequence-breaker", ""],
+                &["--dry-multiplier", "1", "--dry-sequence-breaker", ""],
                 "--dry-sequence-breaker is \"\": it must be texts of 1 to 40 bytes",
             ),
         ] {

@@ -99,7 +99,7 @@ pub struct BenchArgs {
     /// Leave the weights in the file, as `run --no-pack` does.
     #[arg(long)]
     pub no_pack: bool,
-    /// Time whole tokens: logits are read and each token is chosen by the default sampler chain.
+    /// Time whole tokens, in generation tests: logits are read and each token is chosen by the default sampler chain.
     #[arg(long)]
     pub sample: bool,
     /// Measure this machine between tests (read bandwidth, int8 and f32 peaks, barrier) and show each

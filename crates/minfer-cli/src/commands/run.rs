@@ -50,11 +50,12 @@ pub fn run(a: RunArgs) -> Outcome {
     request.session = session;
     let refused = |e| of_session(&a, e);
     request.check(&model, &options).map_err(refused)?;
+    let guesses_end = guesses_end(&a, &options);
     let engine = models::start(model, options)?;
     let load = started.elapsed();
     let events = engine.submit(request).map_err(refused)?;
     // Only now: a run that is refused says why, and nothing else.
-    if let Some(notice) = notice {
+    for notice in notice.into_iter().chain(guesses_end) {
         note(format_args!("note: {notice}"));
     }
     let answer = match listen(events, !a.json) {
@@ -94,6 +95,20 @@ fn options(
         profile: a.long.profile,
         ..models::options(&a.engine, n_ctx)
     })
+}
+
+/// Where the draft model stops guessing before the answer must end: the answer is the same, but no longer faster.
+fn guesses_end(a: &RunArgs, options: &EngineOptions) -> Option<String> {
+    let own = options.draft.as_ref()?.hparams().n_ctx_train;
+    if own < options.n_ctx {
+        return Some(format!(
+            "--draft: its context is {}, the answer's is {}: past its own it guesses nothing",
+            count(own, "token"),
+            options.n_ctx
+        ));
+    }
+    let shifts = "--draft guesses nothing any more once --context-shift has forgotten something";
+    a.long.context_shift.then(|| shifts.to_owned())
 }
 
 /// Leaves the conversation in the session's file.

@@ -101,6 +101,17 @@ fn other_commands_refuse_their_bad_flags() {
             "nothing to measure",
         ),
         (
+            &["bench", &model, "-n", "0", "-b", "1,8"],
+            "--batch does nothing: it is of generation tests",
+        ),
+        (
+            &["bench", &model, "-n", "0", "--sample"],
+            "--sample does nothing: it is of generation tests",
+        ),
+        (&["chat", &model], "`chat` is planned for later"),
+        (&["--cnv", &model], "`--cnv` is planned for later"),
+        (&["rm", "smollm2"], "minfer list --json"),
+        (
             &["bench", &model, "-p", "18446744073709551615"],
             "--n-prompt",
         ),
@@ -133,6 +144,15 @@ fn other_commands_refuse_their_bad_flags() {
     run(nowhere).refused(1, &["no/such/folder/x.npy"]);
     let nowhere = ["tokenize", &model, "--file", "no/such/text"];
     run(nowhere).refused(1, &["no/such/text"]);
+}
+
+#[test]
+fn a_file_with_the_name_of_a_planned_command_is_run() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(tiny("llama"), dir.path().join("chat")).unwrap();
+    let mut command = minfer(["chat", "hi", "-n", "2", "--json"]);
+    let out = finish(spawn(command.current_dir(&dir)));
+    assert_eq!(out.json()["ids"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Sessions, shifts, guesses, memory, and what a text is worth to a model.
 
+use minfer::gguf::Value;
 use serde_json::json;
 
-use crate::models::tiny;
+use crate::models::{Variant, tiny};
 use crate::process::{Output, run};
 
 fn answer(model: &str, prompt: &[&str], flags: &[&str]) -> Output {
@@ -112,6 +113,31 @@ fn guesses_change_nothing() {
     // It is the model itself: what it guesses is right.
     assert!(draft.json()["timings"]["accepted_n"].as_u64().unwrap() > 100);
     assert_eq!(ids(draft), plain);
+}
+
+#[test]
+fn a_draft_model_that_stops_guessing_is_noted() {
+    let model = tiny("llama");
+    let small = Variant::of("llama").set("llama.context_length", Value::U32(64));
+    let small = small.write();
+    let said = |draft: &str, flags: &[&str]| {
+        let flags = [&["-n", "2", "--draft", draft][..], flags].concat();
+        let out = answer(&model, &["x"], &flags);
+        out.json();
+        out.stderr
+    };
+    let short = said(small.path(), &["-c", "128"]);
+    let words = "note: --draft: its context is 64 tokens, the answer's is 128";
+    assert!(short.contains(words), "{short}");
+    let shifts = said(&model, &["-c", "128", "--context-shift"]);
+    let words = "note: --draft guesses nothing any more once --context-shift";
+    assert!(shifts.contains(words), "{shifts}");
+    for (draft, flags) in [
+        (small.path(), &["-c", "64"][..]),
+        (model.as_str(), &["-c", "128"]),
+    ] {
+        assert_eq!(said(draft, flags), "");
+    }
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub fn bench(a: &BenchArgs) -> Outcome {
             "nothing to measure: --n-prompt and --n-gen are 0".into(),
         ));
     }
+    refuse_idle(a, &cases)?;
     let model = models::open(&a.model.model)?;
     let limit = model.hparams().n_ctx_train;
     if let Some(c) = cases.iter().find(|c| c.positions() > limit) {
@@ -62,6 +63,21 @@ pub fn bench(a: &BenchArgs) -> Outcome {
         }
     }
     report.end()
+}
+
+/// What is said of generation tests would be lost where there is none.
+fn refuse_idle(a: &BenchArgs, cases: &[Case]) -> Outcome {
+    let given = [
+        ("--batch", a.batch.iter().any(|n| *n != 1)),
+        ("--sample", a.sample),
+    ];
+    let generates = cases.iter().any(|c| c.n_gen > 0);
+    match given.iter().find(|g| g.1 && !generates) {
+        None => Ok(()),
+        Some((flag, _)) => Err(Failure::Usage(format!(
+            "{flag} does nothing: it is of generation tests, and --n-gen is 0; leave it out, or give --n-gen"
+        ))),
+    }
 }
 
 /// Every one with every other.
