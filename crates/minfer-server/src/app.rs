@@ -14,12 +14,15 @@ use tokio::sync::watch;
 use crate::guard::{self, Guard};
 use crate::metrics::{self, Requests};
 use crate::models::Models;
+use crate::ollama::Known;
 use crate::{ApiError, ServerOptions, anthropic, llama, ollama, openai, page};
 
 /// What all requests share.
 pub struct App {
     /// Models.
     pub models: Models,
+    /// What lists say of them.
+    pub known: Known,
     /// Who may come in.
     pub guard: Guard,
     /// True: the server ends once the running requests have ended.

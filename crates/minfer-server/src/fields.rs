@@ -67,6 +67,31 @@ impl Fields {
         value.map(|v| T::read(name, v)).transpose()
     }
 
+    /// A field that has several names, and the one that it came under.
+    ///
+    /// # Errors
+    /// Of another type; it says different things under two of them.
+    pub fn one_of<T: Given + PartialEq>(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Option<(&'static str, T)>, ApiError> {
+        let mut found: Option<(&'static str, T)> = None;
+        for name in names {
+            let Some(value) = self.take::<T>(name)? else {
+                continue;
+            };
+            match &found {
+                Some((other, known)) if *known != value => {
+                    let why = format!("says something else than {other}, which is the same");
+                    return Err(ApiError::field(name, why));
+                }
+                Some(_) => {}
+                None => found = Some((name, value)),
+            }
+        }
+        Ok(found)
+    }
+
     /// A field that must be there.
     ///
     /// # Errors
@@ -231,6 +256,23 @@ mod tests {
         assert_eq!(f.need::<u32>("b").unwrap_err().message, "b: is required");
         assert_eq!(f.take::<u32>("c").unwrap(), Some(3));
         assert!(f.refuse("d", &[Value::Bool(false)], "no").is_err());
+    }
+
+    #[test]
+    fn two_names_of_one_thing_must_agree() {
+        let parse = |body: &str| Fields::parse(body.as_bytes()).unwrap();
+        let one = |body: &str| parse(body).one_of::<u32>(&["a", "b"]);
+        assert_eq!(one("{}").unwrap(), None);
+        assert_eq!(one(r#"{"b": 1}"#).unwrap(), Some(("b", 1)));
+        assert_eq!(one(r#"{"a": 1, "b": 1.0}"#).unwrap(), Some(("a", 1)));
+        assert_eq!(one(r#"{"a": null, "b": 2}"#).unwrap(), Some(("b", 2)));
+        let e = one(r#"{"b": 1, "a": 2}"#).unwrap_err();
+        assert_eq!(
+            e.message,
+            "b: says something else than a, which is the same"
+        );
+        let e = one(r#"{"a": 1, "b": "1"}"#).unwrap_err();
+        assert_eq!(e.param.as_deref(), Some("b"));
     }
 
     #[test]

@@ -91,13 +91,7 @@ impl Params {
     pub fn take(f: &mut Fields, model: &Model) -> Result<Params, ApiError> {
         let mut sampling = defaults(model)?;
         take_sampling(f, &mut sampling, model)?;
-        let n = f.take::<usize>("n")?.unwrap_or(1);
-        if !(1..=MAX_CHOICES).contains(&n) {
-            return Err(ApiError::field(
-                "n",
-                format!("must be 1 to {MAX_CHOICES}, is {n}"),
-            ));
-        }
+        let n = take_choices(f)?;
         f.idle("generation", &SHIFTED)?;
         let stream = f.flag("stream")?;
         let include_usage = take_stream_options(f, stream)?;
@@ -173,7 +167,7 @@ pub fn set<T: Given>(f: &mut Fields, name: &str, slot: &mut T) -> Result<(), Api
 /// # Errors
 /// One that can't be honoured, by name.
 pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Result<(), ApiError> {
-    let floats: [(&str, &mut f32); 16] = [
+    let floats: [(&str, &mut f32); 15] = [
         ("temperature", &mut s.temperature),
         ("dynatemp_range", &mut s.dynatemp_range),
         ("dynatemp_exponent", &mut s.dynatemp_exponent),
@@ -183,7 +177,6 @@ pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Re
         ("top_n_sigma", &mut s.top_n_sigma),
         ("xtc_probability", &mut s.xtc_probability),
         ("xtc_threshold", &mut s.xtc_threshold),
-        ("repeat_penalty", &mut s.repeat_penalty),
         ("frequency_penalty", &mut s.frequency_penalty),
         ("presence_penalty", &mut s.presence_penalty),
         ("dry_multiplier", &mut s.dry_multiplier),
@@ -194,7 +187,10 @@ pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Re
     for (name, slot) in floats {
         set(f, name, slot)?;
     }
-    set(f, "repetition_penalty", &mut s.repeat_penalty)?; // vLLM's name for it
+    // The second is vLLM's name for it.
+    if let Some((_, penalty)) = f.one_of(&["repeat_penalty", "repetition_penalty"])? {
+        s.repeat_penalty = penalty;
+    }
     // -1 means all of them, as 0 does.
     if let Some(k) = f.take::<i64>("top_k")? {
         let why = || {
@@ -326,23 +322,27 @@ fn logit_bias(value: Value, model: &Model) -> Result<Vec<(u32, f32)>, ApiError> 
     Ok(out)
 }
 
+/// `n`, which llama-server calls `n_cmpl`, too.
+fn take_choices(f: &mut Fields) -> Result<usize, ApiError> {
+    match f.one_of::<usize>(&["n", "n_cmpl"])? {
+        None => Ok(1),
+        Some((_, n)) if (1..=MAX_CHOICES).contains(&n) => Ok(n),
+        Some((name, n)) => {
+            let why = format!("must be 1 to {MAX_CHOICES}, is {n}");
+            Err(ApiError::field(name, why))
+        }
+    }
+}
+
 /// `max_tokens` under each of its names; -1: until the context is full.
 fn take_limit(f: &mut Fields) -> Result<Option<usize>, ApiError> {
-    let mut limit = None;
-    for name in ["max_tokens", "max_completion_tokens", "n_predict"] {
-        let Some(value) = f.take::<i64>(name)? else {
-            continue;
-        };
-        if limit.is_some_and(|(_, known)| known != value) {
-            return Err(ApiError::field(name, "says another number than max_tokens"));
-        }
-        if value < -1 {
+    match f.one_of::<i64>(&["max_tokens", "max_completion_tokens", "n_predict"])? {
+        Some((name, value)) if value < -1 => {
             let why = format!("must be 0 or more, or -1 for no limit, is {value}");
-            return Err(ApiError::field(name, why));
+            Err(ApiError::field(name, why))
         }
-        limit = Some((name, value));
+        limit => Ok(limit.and_then(|(_, value)| usize::try_from(value).ok())),
     }
-    Ok(limit.and_then(|(_, value)| usize::try_from(value).ok()))
 }
 
 /// `stop`: a string or several.

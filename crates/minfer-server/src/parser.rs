@@ -4,6 +4,9 @@ use axum::http::StatusCode;
 
 use crate::ApiError;
 
+/// The most fields of a head: the parser's own number.
+const MOST_FIELDS: usize = 100;
+
 /// What is said in place of the parser's bare answer. Handlers' refusals always have a body: what is refused with none is
 /// the parser's own.
 pub struct Refusal {
@@ -51,7 +54,11 @@ impl Refusal {
 
     fn explain(&self, status: u16) -> Vec<u8> {
         let message = match status {
-            431 => format!("the request's head is larger than {} bytes", self.head),
+            // The parser says the same of both.
+            431 => format!(
+                "the request's head is larger than {} bytes or has more than {MOST_FIELDS} fields",
+                self.head
+            ),
             414 => "the request's address is too long".to_owned(),
             _ => "this is no HTTP/1.1 request".to_owned(),
         };

@@ -13,6 +13,7 @@ use crate::life::Life;
 use crate::loader::Loader;
 use crate::metrics::Requests;
 use crate::models::{Loaded, ModelName, Models, Residency};
+use crate::ollama::Known;
 use crate::tls::{Tls, TlsError, TlsFiles};
 
 /// How a server is set up.
@@ -119,6 +120,7 @@ impl Server {
         let models = Models::new(options.models.clone(), options.residency.clone(), loader);
         let app = Arc::new(App {
             models,
+            known: Known::default(),
             guard,
             requests: Requests::default(),
             draining: watch::Sender::new(false),

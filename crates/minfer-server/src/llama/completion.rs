@@ -19,7 +19,7 @@ use crate::fields::Fields;
 use crate::logprobs;
 use crate::models::Loaded;
 use crate::pace::{Pace, timings};
-use crate::params::{MAX_CHOICES, MAX_TOP, Params};
+use crate::params::{MAX_TOP, Params};
 use crate::prompts;
 use crate::sse::{self, Message, Source};
 
@@ -83,13 +83,6 @@ impl Asked {
     /// One that can't be honoured, by name.
     pub fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
         let mut params = Params::take(f, model)?;
-        if let Some(n) = f.take::<usize>("n_cmpl")? {
-            if !(1..=MAX_CHOICES).contains(&n) {
-                let why = format!("must be 1 to {MAX_CHOICES}, is {n}");
-                return Err(ApiError::field("n_cmpl", why));
-            }
-            params.n = n;
-        }
         let top: usize = f.take("n_probs")?.unwrap_or(0);
         if top > MAX_TOP {
             let why = format!("must be 0 to {MAX_TOP}, is {top}");

@@ -39,11 +39,8 @@ pub async fn embedding(State(app): Shared, body: Bytes) -> Result<Json<Value>, A
     let loaded = app.models.get(name.as_deref()).await?;
     let model = loaded.engine.model().clone();
     // OpenAI's name for it serves here, too.
-    let field = match f.has("input") {
-        true => "input",
-        false => "content",
-    };
-    let texts: Value = f.need(field)?;
+    let given = f.one_of::<Value>(&["content", "input"])?;
+    let (field, texts) = given.ok_or_else(|| ApiError::field("content", "is required"))?;
     let inputs = prompts::parse_mixed(field, Some(texts), model.hparams().n_vocab)?;
     let normalize = match f.take::<i64>("embd_normalize")? {
         None | Some(2) => true,

@@ -20,12 +20,11 @@ pub async fn tokenize(State(app): Shared, body: Bytes) -> Result<Json<Value>, Ap
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
     // vLLM has names of its own, and another default; lm-eval speaks to both through them.
-    let (content, theirs) = match f.take::<String>("prompt")? {
-        Some(prompt) => (prompt, f.take("add_special_tokens")?.or(Some(true))),
-        None => (f.need("content")?, None),
-    };
+    let given = f.one_of::<String>(&["prompt", "content"])?;
+    let (name, content) = given.ok_or_else(|| ApiError::field("content", "is required"))?;
+    let add_special = f.one_of::<bool>(&["add_special", "add_special_tokens"])?;
     let options = EncodeOptions {
-        add_special: f.take("add_special")?.or(theirs).unwrap_or(false),
+        add_special: add_special.map_or(name == "prompt", |(_, add)| add),
         parse_special: f.take("parse_special")?.unwrap_or(true),
     };
     let pieces = f.flag("with_pieces")?;

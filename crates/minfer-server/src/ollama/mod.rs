@@ -19,6 +19,8 @@ use crate::ApiError;
 use crate::app::App;
 use crate::shape::Shape;
 
+pub use models::Known;
+
 /// Its paths.
 pub fn routes() -> Router<Arc<App>> {
     let mut routes = Router::new()

@@ -1,6 +1,7 @@
 //! `GET /api/tags` and `/api/ps`, `POST /api/show`.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,6 +15,7 @@ use super::Failure;
 use super::answer::time;
 use super::request::{id, take_name};
 use crate::app::{App, Shared};
+use crate::chat::blocking;
 use crate::fields::Fields;
 use crate::gaps::Fim;
 use crate::id::now;
@@ -25,22 +27,64 @@ fn modified(app: &App) -> String {
     ))
 }
 
-/// All models. Of those that are not loaded nothing but the name is known.
+/// What a list says of a model: as long as it is loaded as that is, else as its file was when it was first read for this. Lists
+/// are asked for often, and reading a file takes its vocabulary in.
+#[derive(Default)]
+pub struct Known(Mutex<HashMap<String, Map<String, Value>>>);
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Map<String, Value>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `size`, `digest` and `details`.
+    async fn of(&self, app: &App, id: &str) -> Map<String, Value> {
+        let loaded = app.models.look(Some(id)).ok();
+        if let Some(loaded) = loaded {
+            return about(loaded.engine.model());
+        }
+        let known = self.lock().get(id).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let read = match app.models.read(id).await {
+            Ok(model) => blocking(move || Ok(about(&model))).await,
+            Err(e) => Err(e),
+        };
+        match read {
+            Ok(about) => {
+                self.lock().insert(id.to_owned(), about.clone());
+                about
+            }
+            // A file that is not here takes no room; Ollama's command needs a digest of some length.
+            Err(_) => Map::from_iter([
+                ("size".to_owned(), json!(0)),
+                ("digest".to_owned(), json!("0".repeat(64))),
+                ("details".to_owned(), json!({"format": "gguf"})),
+            ]),
+        }
+    }
+}
+
+fn about(model: &Model) -> Map<String, Value> {
+    Map::from_iter([
+        ("size".to_owned(), json!(model.file().size())),
+        ("digest".to_owned(), json!(model.fingerprint())),
+        ("details".to_owned(), details(model)),
+    ])
+}
+
+/// All models, loaded or not; none is loaded for it.
 pub async fn tags(State(app): Shared) -> Json<Value> {
-    let loaded = app.models.loaded();
-    let entry = |id: &str| {
-        let known = loaded.iter().find(|l| l.id == id);
-        let model = known.map(|l| l.engine.model());
-        json!({
-            "name": id,
-            "model": id,
-            "modified_at": modified(&app),
-            "size": model.map_or(0, |m| m.file().size()),
-            "digest": model.map_or("0".repeat(64), |m| m.fingerprint().to_owned()),
-            "details": model.map_or(json!({"format": "gguf"}), |m| details(m)),
-        })
-    };
-    let models: Vec<Value> = app.models.ids().map(entry).collect();
+    let mut models = Vec::new();
+    for id in app.models.ids() {
+        let named = [("name", json!(id)), ("model", json!(id))];
+        let dated = [("modified_at", json!(modified(&app)))];
+        let entry = named.into_iter().chain(dated);
+        let mut entry: Map<String, Value> = entry.map(|(k, v)| (k.to_owned(), v)).collect();
+        entry.extend(app.known.of(&app, id).await);
+        models.push(Value::Object(entry));
+    }
     Json(json!({"models": models}))
 }
 

@@ -116,11 +116,18 @@ impl Asked {
 /// `model`, or `name`, as it was called before.
 ///
 /// # Errors
-/// Neither is there.
+/// Neither is there, or each says another.
 pub fn take_name(f: &mut Fields) -> Result<String, ApiError> {
-    let older: Option<String> = f.take("name")?;
-    let name = f.take("model")?.or(older);
-    name.ok_or_else(|| ApiError::field("model", "is required"))
+    const NAMES: [&str; 2] = ["model", "name"];
+    // Ollama's own client sends both, and the one that it was not given empty.
+    for name in NAMES {
+        if f.peek(name) == Some(json!("")) {
+            f.value(name);
+        }
+    }
+    let given = f.one_of(&NAMES)?;
+    let given = given.map(|(_, name)| name);
+    given.ok_or_else(|| ApiError::field("model", "is required"))
 }
 
 /// A model's name here: the tag `:latest` may be left out or added.
@@ -161,6 +168,9 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
         return Err(ApiError::field("top_logprobs", why));
     }
     generate.logprobs = f.flag("logprobs")?.then(|| top.unwrap_or(0));
+    if generate.logprobs.is_none() && top.is_some_and(|n| n > 0) {
+        return Err(ApiError::field("top_logprobs", "needs \"logprobs\": true"));
+    }
     Ok(params)
 }
 

@@ -104,9 +104,15 @@ pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failu
     }
     let asked = wanted.load(&app).await?;
     let loaded = asked.loaded.clone();
+    let bare = prompt.is_bare();
     let (params, template_kwargs) = blocking(move || {
         let params = take_params(&mut f, &loaded)?;
         let template_kwargs = take_think(&mut f)?;
+        if bare && template_kwargs.get("enable_thinking") == Some(&json!(true)) {
+            let why = "is told by the model's template, which a raw prompt and one with a suffix go without: \
+                       write in the prompt what begins reasoning, or leave them out";
+            return Err(ApiError::field("think", why));
+        }
         f.finish("api/generate");
         Ok((params, template_kwargs))
     })
@@ -141,11 +147,15 @@ impl Prompt {
             system: f.take("system")?.unwrap_or_default(),
             raw: f.flag("raw")?,
         };
-        let bare = prompt.raw || !prompt.suffix.is_empty();
-        if bare && !prompt.system.is_empty() {
+        if prompt.is_bare() && !prompt.system.is_empty() {
             return Err(ApiError::field("system", "has no place in a raw prompt"));
         }
         Ok(prompt)
+    }
+
+    /// Whether no template is around it.
+    fn is_bare(&self) -> bool {
+        self.raw || !self.suffix.is_empty()
     }
 
     async fn start(
@@ -155,7 +165,7 @@ impl Prompt {
         template_kwargs: Map<String, Value>,
     ) -> Result<Conversation, ApiError> {
         let loaded = asked.loaded.clone();
-        if self.raw || !self.suffix.is_empty() {
+        if self.is_bare() {
             return blocking(move || {
                 let model = loaded.engine.model().clone();
                 let prompts = prompts::parse(

@@ -73,7 +73,7 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
         &messages,
         held_by(params.constrained_by(), offer.as_ref()),
     )?;
-    others::refuse(f)?;
+    others::refuse_in_chat(f)?;
     f.idle("chat/completions", &others::IDLE)?;
     let split_reasoning = take_reasoning_format(f)?;
     params.generate.reasoning_budget = take_budget(f, split_reasoning, &params)?;
@@ -94,33 +94,21 @@ fn take_budget(f: &mut Fields, split: bool, params: &Params) -> Result<Option<us
         "reasoning_budget",
         "thinking_token_budget",
     ];
-    let mut budget = None;
-    for name in NAMES {
-        let Some(tokens) = f.take::<i64>(name)? else {
-            continue;
-        };
-        let wrong = |why: String| Err(ApiError::field(name, why));
-        if tokens < -1 {
-            return wrong(format!(
-                "must be 0 or more, or -1 for no limit, is {tokens}"
-            ));
-        }
-        if budget.is_some_and(|known| known != tokens) {
-            return wrong("says another number under another name".to_owned());
-        }
-        if tokens >= 0 && !split {
-            return wrong(
-                "needs reasoning to be told from the answer: leave reasoning_format out".to_owned(),
-            );
-        }
-        if tokens >= 0 && params.constraint_field == Some("grammar") {
-            return wrong(
-                "can't be held beside a grammar, which is about the reasoning, too".to_owned(),
-            );
-        }
-        budget = Some(tokens);
+    let Some((name, tokens)) = f.one_of::<i64>(&NAMES)? else {
+        return Ok(None);
+    };
+    let wrong = |why: &str| Err(ApiError::field(name, why));
+    if tokens < -1 {
+        let why = format!("must be 0 or more, or -1 for no limit, is {tokens}");
+        return wrong(&why);
     }
-    Ok(budget.and_then(|tokens| usize::try_from(tokens).ok()))
+    if tokens >= 0 && !split {
+        return wrong("needs reasoning to be told from the answer: leave reasoning_format out");
+    }
+    if tokens >= 0 && params.constraint_field == Some("grammar") {
+        return wrong("can't be held beside a grammar, which is about the reasoning, too");
+    }
+    Ok(usize::try_from(tokens).ok())
 }
 
 /// llama-server's `reasoning_format`: whether reasoning is told from content.

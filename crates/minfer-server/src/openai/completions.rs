@@ -38,6 +38,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
     let model = loaded.engine.model().clone();
     let (asked, prompts) = blocking(move || {
         let asked = Asked::take(&mut fields, &model)?;
+        others::refuse_in_text(&mut fields)?;
         fields.idle("completions", &others::USER)?;
         fields.finish("completions");
         let prompts = asked.encode(&model);

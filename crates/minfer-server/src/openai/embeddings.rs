@@ -32,6 +32,7 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Json<Value>, ApiE
         return Err(ApiError::field("input", format!("text {i} is empty")));
     }
     let form = Form::take(&mut fields, loaded.engine.model().hparams().n_embd)?;
+    others::refuse_in_embeddings(&mut fields)?;
     fields.idle("embeddings", &others::USER)?;
     fields.finish("embeddings");
     let tokenizer = loaded.engine.model().tokenizer().clone();

@@ -32,13 +32,14 @@ pub const OF_RESPONSES: [(&str, Idle); 6] = [
     ("prompt_cache_retention", Idle::Text),
 ];
 
-/// What is refused, unless it has a value that asks for nothing; and the way out.
-fn refused() -> [(&'static str, Value, &'static str); 26] {
-    const SCHEMA: &str = "is another server's name: use response_format or grammar";
+/// A field that is refused, unless it has this value, which asks for nothing; and the way out.
+type Refused = (&'static str, Value, &'static str);
+
+/// Those that only chat completions have.
+fn of_chat() -> [Refused; 9] {
     const SERVICE: &str = "needs a service that this server has not";
     const TEMPLATE: &str =
         "a template from a request is not rendered: use the model's own, or /v1/completions";
-    const PENALTY: &str = "is not supported: use logit_bias or ignore_eos";
     [
         ("audio", Value::Null, "this server answers with text only"),
         (
@@ -53,24 +54,12 @@ fn refused() -> [(&'static str, Value, &'static str); 26] {
             json!("medium"),
             "how much is said is the model's to decide: ask for it in words",
         ),
-        ("regex", json!(""), SCHEMA),
-        ("guided_json", Value::Null, SCHEMA),
-        ("guided_regex", Value::Null, SCHEMA),
-        ("guided_choice", Value::Null, SCHEMA),
-        ("guided_grammar", Value::Null, SCHEMA),
-        ("structured_outputs", Value::Null, SCHEMA),
+        ("chat_template", json!(""), TEMPLATE),
         (
             "n_probs",
             json!(0),
             "is for /completion: use logprobs and top_logprobs",
         ),
-        ("id_slot", json!(-1), "sequences have no fixed places here"),
-        ("lora", json!([]), "LoRA adapters are not supported yet"),
-        ("chat_template", json!(""), TEMPLATE),
-        ("min_tokens", json!(0), PENALTY),
-        ("stop_token_ids", json!([]), "is not supported: use stop"),
-        ("bad_words", json!([]), PENALTY),
-        ("allowed_token_ids", json!([]), PENALTY),
         (
             "truncate_prompt_tokens",
             json!(-1),
@@ -81,6 +70,48 @@ fn refused() -> [(&'static str, Value, &'static str); 26] {
             Value::Null,
             "is not supported here: use echo and logprobs of /v1/completions",
         ),
+    ]
+}
+
+/// Those that have another way out where a text is completed.
+fn of_text() -> [Refused; 4] {
+    [
+        ("n_probs", json!(0), "is for /completion: use logprobs"),
+        (
+            "truncate_prompt_tokens",
+            json!(-1),
+            "a prompt is never cut: shorten it",
+        ),
+        (
+            "prompt_logprobs",
+            Value::Null,
+            "is another server's name: use echo and logprobs",
+        ),
+        (
+            "add_special_tokens",
+            json!(true),
+            "a text gets the control tokens that its model expects: give token ids for others",
+        ),
+    ]
+}
+
+/// Those of everything that is generated.
+fn of_both() -> [Refused; 17] {
+    const SCHEMA: &str = "is another server's name: use response_format or grammar";
+    const PENALTY: &str = "is not supported: use logit_bias or ignore_eos";
+    [
+        ("regex", json!(""), SCHEMA),
+        ("guided_json", Value::Null, SCHEMA),
+        ("guided_regex", Value::Null, SCHEMA),
+        ("guided_choice", Value::Null, SCHEMA),
+        ("guided_grammar", Value::Null, SCHEMA),
+        ("structured_outputs", Value::Null, SCHEMA),
+        ("id_slot", json!(-1), "sequences have no fixed places here"),
+        ("lora", json!([]), "LoRA adapters are not supported yet"),
+        ("min_tokens", json!(0), PENALTY),
+        ("stop_token_ids", json!([]), "is not supported: use stop"),
+        ("bad_words", json!([]), PENALTY),
+        ("allowed_token_ids", json!([]), PENALTY),
         (
             "include_stop_str_in_output",
             json!(false),
@@ -105,12 +136,41 @@ fn refused() -> [(&'static str, Value, &'static str); 26] {
     ]
 }
 
-/// Refuses them.
+/// Those of chat completions.
 ///
 /// # Errors
 /// One of them is there.
-pub fn refuse(f: &mut Fields) -> Result<(), ApiError> {
-    refused()
-        .into_iter()
+pub fn refuse_in_chat(f: &mut Fields) -> Result<(), ApiError> {
+    refuse(f, of_chat().into_iter().chain(of_both()))
+}
+
+/// Those of completions.
+///
+/// # Errors
+/// One of them is there.
+pub fn refuse_in_text(f: &mut Fields) -> Result<(), ApiError> {
+    refuse(f, of_text().into_iter().chain(of_both()))
+}
+
+/// Those of embeddings: llama-server's and vLLM's ways to make others.
+///
+/// # Errors
+/// One of them is there.
+pub fn refuse_in_embeddings(f: &mut Fields) -> Result<(), ApiError> {
+    const LENGTH: &str = "vectors have length 1 here: /embedding makes others";
+    let all = [
+        (
+            "truncate_prompt_tokens",
+            json!(-1),
+            "a text is never cut: shorten it",
+        ),
+        ("embd_normalize", json!(2), LENGTH),
+        ("normalize", json!(true), LENGTH),
+    ];
+    refuse(f, all)
+}
+
+fn refuse(f: &mut Fields, all: impl IntoIterator<Item = Refused>) -> Result<(), ApiError> {
+    all.into_iter()
         .try_for_each(|(name, harmless, why)| f.refuse(name, &[harmless], why))
 }

@@ -290,7 +290,7 @@ fn llama_cpp_20297_reasoning_ends_when_its_budget_is_spent() {
         ),
         (
             vec![budget(1), ("thinking_budget_tokens", json!(2))],
-            "another",
+            "something else",
         ),
     ] {
         let reply = server.post(CHAT, &with(ask.clone(), &more));

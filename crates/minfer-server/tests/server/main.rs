@@ -11,6 +11,7 @@ mod golden;
 mod guard;
 mod harness;
 mod history;
+mod ignored;
 mod keep_alive;
 mod life;
 mod limits;

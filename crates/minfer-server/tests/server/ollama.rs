@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Reply, Setup, with};
-use crate::models::{Variant, saying};
+use crate::models::{Variant, saying, tiny};
 
 fn ask() -> Value {
     json!({"model": "llama", "messages": [{"role": "user", "content": "Hi"}], "options": {"temperature": 0, "num_predict": 8}})
@@ -181,12 +181,23 @@ fn models_and_what_is_known_of_them() {
     let size = std::fs::metadata(named.path()).expect("a file").len();
     assert_eq!(first["size"], size);
     assert_eq!(first["details"]["family"], "llama");
-    assert_eq!(tags["models"][1]["name"], "qwen3");
-    // Nobody has asked for the second one.
+    let second = tags["models"][1].clone();
+    assert_eq!(second["name"], "qwen3");
+    let size = std::fs::metadata(tiny("qwen3")).expect("a file").len();
+    assert_eq!(second["size"], size);
+    assert_eq!(second["details"]["family"], "qwen3");
+    // It is not loaded for that.
     let running = server.get("/api/ps").json();
     assert_eq!(running["models"].as_array().map(Vec::len), Some(1));
     assert_eq!(running["models"][0]["name"], first["name"]);
     assert_eq!(running["models"][0]["context_length"], 256);
+    let load = json!({"model": "qwen3", "prompt": "Hi", "raw": true, "stream": false, "options": {"num_predict": 1}});
+    assert_eq!(server.post("/api/generate", &load).status, 200);
+    let listed = server.get("/api/tags").json()["models"][1].clone();
+    assert_eq!(listed, second, "of the loaded model and of its file");
+    let unload = json!({"model": "qwen3", "keep_alive": 0});
+    assert_eq!(server.post("/api/generate", &unload).status, 200);
+    assert_eq!(server.get("/api/tags").json()["models"][1], second);
     for name in ["qwen3", "qwen3:latest"] {
         let show = server.post("/api/show", &json!({"model": name})).json();
         assert_eq!(show["details"]["family"], "qwen3");

@@ -23,6 +23,20 @@ use answer::Events;
 /// Where the answer's form is said.
 const FORMAT: &str = "text.format";
 
+/// What `include` may ask for beside the text.
+const LOGPROBS: &str = "message.output_text.logprobs";
+
+/// The rest of what it may ask for: parts of what never is in an answer here, so that nothing is left out.
+const NEVER_THERE: [&str; 7] = [
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content", // nothing is kept, and reasoning is shown as it is
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
+
 /// What a request says that its response repeats.
 struct Echo {
     instructions: Option<String>,
@@ -99,9 +113,11 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
         let why = format!("must be 0 to {MAX_TOP}, is {top}");
         return Err(ApiError::field("top_logprobs", why));
     }
-    let include: Vec<String> = f.take("include")?.unwrap_or_default();
-    let wanted = include.iter().any(|i| i == "message.output_text.logprobs");
-    params.generate.logprobs = wanted.then(|| top.unwrap_or(0));
+    params.generate.logprobs = take_include(f)?.then(|| top.unwrap_or(0));
+    if params.generate.logprobs.is_none() && top.is_some_and(|n| n > 0) {
+        let why = format!("needs \"include\": [\"{LOGPROBS}\"]");
+        return Err(ApiError::field("top_logprobs", why));
+    }
     let format = take_format(f)?;
     params.generate.constraint = answer_format(&format, FORMAT, "text.format.schema")?;
     params.constraint_field = Some(FORMAT);
@@ -135,6 +151,22 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
         params,
     };
     Ok((chat, echo))
+}
+
+/// `include`: whether log-probabilities are.
+///
+/// # Errors
+/// Something that no client knows.
+fn take_include(f: &mut Fields) -> Result<bool, ApiError> {
+    const NAME: &str = "include";
+    let include: Vec<String> = f.take(NAME)?.unwrap_or_default();
+    let known = |one: &str| one == LOGPROBS || NEVER_THERE.contains(&one);
+    if let Some(i) = include.iter().position(|one| !known(one)) {
+        let one = include.get(i).map_or("", String::as_str);
+        let why = format!("must be {LOGPROBS} or a part that other servers add, is {one:?}");
+        return Err(ApiError::field(&format!("{NAME}[{i}]"), why));
+    }
+    Ok(include.iter().any(|one| one == LOGPROBS))
 }
 
 /// `tools`, and how the response repeats them.
