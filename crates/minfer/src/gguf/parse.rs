@@ -143,7 +143,7 @@ impl Parser<'_> {
     }
 
     /// A string of at most `limit` bytes.
-    fn text(&mut self, limit: u64, field: impl Fn() -> String) -> Result<&str, Fault> {
+    fn text(&mut self, limit: u64, field: impl Fn() -> String) -> Result<String, Fault> {
         let len = self
             .cur
             .u64()
@@ -156,15 +156,14 @@ impl Parser<'_> {
             });
         }
         let bytes = self.cur.take(len).map_err(|s| s.of(field()))?;
-        std::str::from_utf8(bytes).map_err(|_| Fault::Utf8 { field: field() })
+        // The copy is checked, which nobody changes any more: what another process writes to the file must not become a `str`.
+        String::from_utf8(bytes.to_vec()).map_err(|_| Fault::Utf8 { field: field() })
     }
 
     fn metadata(&mut self, count: u64) -> Result<Metadata, Fault> {
         let mut out = Metadata::new();
         for i in 0..count {
-            let key = self
-                .text(MAX_NAME, || format!("the key of metadata entry {i}"))?
-                .to_owned();
+            let key = self.text(MAX_NAME, || format!("the key of metadata entry {i}"))?;
             let id = self
                 .cur
                 .u32()
@@ -195,7 +194,7 @@ impl Parser<'_> {
             5 => Value::I32(i32::from_le_bytes(cur.fixed().map_err(short)?)),
             6 => Value::F32(f32::from_le_bytes(cur.fixed().map_err(short)?)),
             7 => Value::Bool(to_bool(cur.fixed().map_err(short)?, place)?),
-            8 => Value::Str(self.text(u64::MAX, || place.name())?.to_owned()),
+            8 => Value::Str(self.text(u64::MAX, || place.name())?),
             9 => Value::Array(self.array(place, 1)?),
             10 => Value::U64(u64::from_le_bytes(cur.fixed().map_err(short)?)),
             11 => Value::I64(i64::from_le_bytes(cur.fixed().map_err(short)?)),
@@ -283,16 +282,26 @@ impl Parser<'_> {
 
     fn strings(&mut self, count: u64, place: Place) -> Result<StrArray, Fault> {
         fits_in(place, count, 8, self.cur.left())?;
-        let (n, text) = self.measure(count, place)?;
-        let mut out = StrArray::with_capacity(n, text);
+        let (n, len) = self.measure(count, place)?;
+        let (mut text, mut ends) = (Vec::with_capacity(len), Vec::with_capacity(n));
         for i in 0..count {
             let at = Place {
                 element: Some(i),
                 ..place
             };
-            out.push(self.text(u64::MAX, || at.name())?);
+            let len = self
+                .cur
+                .u64()
+                .map_err(|s| s.of(format!("the length of {}", at.name())))?;
+            text.extend_from_slice(self.cur.take(len).map_err(at.short())?);
+            ends.push(text.len());
         }
-        Ok(out)
+        // As in `text`, what is checked is the copy.
+        StrArray::from_bytes(text, ends).map_err(|i| {
+            let element = Some(i as u64);
+            let field = Place { element, ..place }.name();
+            Fault::Utf8 { field }
+        })
     }
 
     /// Walks over `count` strings without moving: how many, and the bytes of their text. So their
@@ -352,9 +361,7 @@ impl Parser<'_> {
 
     /// Entry `i` of the tensor index; its offset still counts from the start of the tensor data.
     fn tensor(&mut self, i: u64) -> Result<TensorInfo, Fault> {
-        let name = self
-            .text(MAX_NAME, || format!("the name of tensor {i}"))?
-            .to_owned();
+        let name = self.text(MAX_NAME, || format!("the name of tensor {i}"))?;
         let field = |what: &str| format!("the {what} of tensor `{}`", shown(&name));
         let n_dims = self
             .cur

@@ -13,11 +13,20 @@ impl StrArray {
         StrArray::default()
     }
 
-    /// An empty array with room for `count` strings of `bytes` bytes together.
-    pub fn with_capacity(count: usize, bytes: usize) -> StrArray {
-        StrArray {
-            text: String::with_capacity(bytes),
-            ends: Vec::with_capacity(count),
+    /// An array of the strings that end at `ends` of `text`, or the index of the first that is no UTF-8.
+    pub(super) fn from_bytes(text: Vec<u8>, ends: Vec<usize>) -> Result<StrArray, usize> {
+        // Strings are UTF-8, one by one, if they are so together and none ends within a character.
+        let cut = |text: &str| ends.iter().position(|end| !text.is_char_boundary(*end));
+        match String::from_utf8(text) {
+            Ok(text) => match cut(&text) {
+                None => Ok(StrArray { text, ends }),
+                Some(i) => Err(i),
+            },
+            Err(e) => {
+                let valid = e.as_bytes().get(..e.utf8_error().valid_up_to());
+                let valid = std::str::from_utf8(valid.unwrap_or_default());
+                Err(cut(valid.unwrap_or_default()).unwrap_or_default())
+            }
         }
     }
 
@@ -237,7 +246,7 @@ impl Value {
     }
 
     /// The type, and for numbers the value, for messages: `i32 -1`, `array of string`.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match self {
             Value::F32(v) => format!("f32 {v}"),
             Value::F64(v) => format!("f64 {v}"),

@@ -277,6 +277,10 @@ fn text_and_bools_are_checked() {
     );
     let array = Raw::header(0, 1).key("k", 9).u32(8).u64(2).str("a");
     check(bad(array), &["element 1 of `k`", "not valid UTF-8"]);
+    // Together, but not one by one.
+    let halves = Raw::header(0, 1).key("k", 9).u32(8).u64(3).str("a");
+    let halves = halves.u64(1).bytes(b"\xc3").u64(1).bytes(b"\xa9");
+    check(halves.data(64), &["element 1 of `k`", "not valid UTF-8"]);
     check(
         Raw::header(0, 1).key("k", 7).bytes(&[2]).0,
         &["value of `k`", "bool with the value 2"],
