@@ -52,7 +52,7 @@ impl Pooling {
             2 => Ok(Pooling::Cls),
             3 => Ok(Pooling::Last),
             _ => {
-                let value = metadata.get(&key).map(|v| format!("{v:?}"));
+                let value = metadata.get(&key).map(Value::summary);
                 let value = value.unwrap_or_default();
                 Err(EngineError::Pooling { key, value })
             }

@@ -1,5 +1,6 @@
 //! A model: a file, what its metadata says, its tokenizer, its template and its graph maker.
 
+use std::fmt::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -9,8 +10,18 @@ use crate::Error;
 use crate::chat::{ChatTemplate, Message, RenderRequest, Rendered};
 use crate::gguf::{GgufFile, Metadata};
 use crate::graph::WeightSet;
-use crate::models::{self, Architecture, HParams};
+use crate::models::{self, Architecture, HParams, ModelError};
 use crate::tokenizer::Tokenizer;
+
+/// Text that goes into a sum.
+struct Digested<'a>(&'a mut Sha256);
+
+impl fmt::Write for Digested<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text);
+        Ok(())
+    }
+}
 
 /// A model file, read and checked, ready for an [`super::Engine`]. No weight is loaded yet.
 pub struct Model {
@@ -36,6 +47,11 @@ impl Model {
         };
         let loaded = models::load(file.clone()).map_err(|e| named(e.into()))?;
         let tokenizer = Tokenizer::from_metadata(file.metadata()).map_err(|e| named(e.into()))?;
+        let (tokens, rows) = (tokenizer.n_vocab(), loaded.arch.hparams().n_vocab);
+        // Converters pad the vocabulary where the embedding has more rows; llama.cpp asks for as many, too.
+        if tokens != rows {
+            return Err(named(ModelError::Vocabulary { tokens, rows }.into()));
+        }
         let (arch, weights, tokenizer) = (loaded.arch, loaded.weights, Arc::new(tokenizer));
         Ok(Arc::new(Model {
             arch,
@@ -83,7 +99,8 @@ impl Model {
         self.fingerprint.get_or_init(|| {
             let mut sum = Sha256::new();
             for (key, value) in self.metadata().iter() {
-                sum.update(format!("{key} {value:?}\n"));
+                // Into the sum, piece by piece: as one text, a vocabulary takes tens of MB. A sum takes all that is written.
+                let _ = writeln!(Digested(&mut sum), "{key} {value:?}");
             }
             for (_, w) in self.weights.iter() {
                 let data = w.data.bytes();

@@ -173,7 +173,7 @@ impl Fault {
 
 /// A name from a file as it may stand in a one-line message: control characters escaped, and cut
 /// after 80 characters (with `…`).
-pub(super) fn shown(name: &str) -> String {
+pub(crate) fn shown(name: &str) -> String {
     const MOST: usize = 80;
     let mut out: String = name
         .chars()

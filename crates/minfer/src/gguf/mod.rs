@@ -30,6 +30,7 @@ mod writer;
 
 use alignment::Alignment;
 
+pub(crate) use error::shown;
 pub use error::{Fault, GgufError};
 pub use file::GgufFile;
 pub use metadata::Metadata;

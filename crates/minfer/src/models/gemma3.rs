@@ -3,6 +3,7 @@
 //! The norms' `1 + w` is folded into the file's weights by its converter.
 
 use super::blocks::{AttentionBlock, Ends, FeedForward, asked_rows, shift};
+use super::hparams::freq_base;
 use super::{Architecture, HParams, Loader, ModelError};
 use crate::graph::{
     Activation, Builder, Graph, GraphKind, GraphParams, LayerKind, NodeId, Norm, RopeKind,
@@ -44,7 +45,7 @@ impl Gemma3 {
             .collect::<Result<_, _>>()?;
         let rope_full = h.rope_table(None);
         let rope_windowed = RopeTable {
-            freq_base: l.float_or("rope.freq_base_swa", LOCAL_FREQ_BASE)?,
+            freq_base: freq_base(l, "rope.freq_base_swa", LOCAL_FREQ_BASE)?,
             scaling: RopeScaling::None,
             ..rope_full
         };

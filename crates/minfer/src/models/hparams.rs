@@ -1,6 +1,7 @@
 //! Hyper-parameters as GGUF's metadata gives them, under the architecture's prefix.
 
 use super::loader::{Loader, ModelError};
+use crate::gguf::shown;
 use crate::graph::{Norm, RopeScaling, RopeTable, WeightId};
 
 const SLIDING_WINDOW: &str = "attention.sliding_window";
@@ -90,7 +91,7 @@ impl HParams {
             n_ctx_train: l.size("context_length")?,
             rms_eps: l.float("attention.layer_norm_rms_epsilon")?,
             rope_dims: l.size_or("rope.dimension_count", head_dim)?,
-            rope_freq_base: l.float_or("rope.freq_base", 10_000.0)?,
+            rope_freq_base: freq_base(l, "rope.freq_base", 10_000.0)?,
             rope_scaling: read_scaling(l)?,
             sliding_window: l.optional_size(SLIDING_WINDOW)?.filter(|w| *w > 0),
         };
@@ -125,9 +126,6 @@ impl HParams {
                 "must lie between 0 and 1",
             ));
         }
-        if !(h.rope_freq_base.is_finite() && h.rope_freq_base >= 1.0) {
-            return Err(l.bad("rope.freq_base", h.rope_freq_base, "must be at least 1"));
-        }
         refuse_experts(l)?;
         refuse_other_math(l, &h)?;
         Ok(h)
@@ -160,6 +158,14 @@ impl HParams {
             eps: self.rms_eps,
             group: self.head_dim,
         }
+    }
+}
+
+/// A base of RoPE's frequencies, checked.
+pub(super) fn freq_base(l: &Loader, name: &str, default: f32) -> Result<f32, ModelError> {
+    match l.float_or(name, default)? {
+        base if base >= 1.0 => Ok(base),
+        base => Err(l.bad(name, base, "must be at least 1")),
     }
 }
 
@@ -236,7 +242,7 @@ fn read_scaling_kind(l: &Loader) -> Result<RopeScaling, ModelError> {
         }),
         Some(other) => Err(l.bad(
             "rope.scaling.type",
-            other,
+            shown(other),
             "this build has none, linear and yarn",
         )),
     }

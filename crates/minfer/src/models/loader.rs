@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::gguf::{GgufError, GgufFile, TensorInfo};
+use crate::gguf::{GgufError, GgufFile, TensorInfo, shown};
 use crate::graph::{Advice, MatPart, Weight, WeightData, WeightId, WeightSet, WeightUse};
 use crate::numeric;
 
@@ -56,6 +56,16 @@ pub enum ModelError {
         wanted: String,
         /// The architecture.
         arch: String,
+    },
+    /// The vocabulary is not the embedding's.
+    #[error(
+        "the tokenizer has {tokens} tokens, tensor 'token_embd.weight' {rows} rows: they must be as many; convert the model again with the tokenizer that belongs to it"
+    )]
+    Vocabulary {
+        /// Tokens of the file's tokenizer, those that only pad it included.
+        tokens: usize,
+        /// Rows of the embedding.
+        rows: usize,
     },
     /// A tensor's type has no kernels.
     #[error("tensor '{name}' is of type {ty}, which can't be run: this build runs {known}")]
@@ -207,22 +217,26 @@ impl Loader {
         Ok(value.unwrap_or(default))
     }
 
-    /// A required number.
-    pub fn float(&self, name: &str) -> Result<f32, ModelError> {
-        let key = self.key(name);
-        self.file
-            .metadata()
-            .f32(&key)?
-            .ok_or(ModelError::MissingKey { key })
+    /// A number, if there. One that is not finite is refused: no architecture means anything by it, and what holds a NaN
+    /// never equals itself.
+    fn optional_float(&self, name: &str) -> Result<Option<f32>, ModelError> {
+        match self.file.metadata().f32(&self.key(name))? {
+            Some(x) if !x.is_finite() => Err(self.bad(name, x, "must be a finite number")),
+            other => Ok(other),
+        }
     }
 
-    /// A number with a default.
+    /// A required number, finite.
+    pub fn float(&self, name: &str) -> Result<f32, ModelError> {
+        self.optional_float(name)?
+            .ok_or_else(|| ModelError::MissingKey {
+                key: self.key(name),
+            })
+    }
+
+    /// A number with a default, finite.
     pub fn float_or(&self, name: &str, default: f32) -> Result<f32, ModelError> {
-        Ok(self
-            .file
-            .metadata()
-            .f32(&self.key(name))?
-            .unwrap_or(default))
+        Ok(self.optional_float(name)?.unwrap_or(default))
     }
 
     /// A text, if there.
@@ -340,7 +354,7 @@ impl Loader {
             None => Ok(self.weights),
             Some(first) => Err(ModelError::UnusedTensors {
                 count: unused.len(),
-                first: first.to_string(),
+                first: shown(first),
                 arch: self.arch,
             }),
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub use hparams::HParams;
 pub use loader::{Loader, ModelError};
 
-use crate::gguf::GgufFile;
+use crate::gguf::{GgufFile, shown};
 use crate::graph::{Graph, GraphParams, WeightSet};
 
 /// A family's graph, bound to one file's weights.
@@ -59,7 +59,7 @@ pub fn load(file: Arc<GgufFile>) -> Result<Loaded, ModelError> {
     let name = loader.architecture().to_owned();
     let Some((_, load)) = ARCHITECTURES.iter().find(|a| a.0 == name) else {
         return Err(ModelError::UnknownArchitecture {
-            name,
+            name: shown(&name),
             known: architectures().collect::<Vec<_>>().join(", "),
         });
     };

@@ -103,11 +103,9 @@ fn number(metadata: &Metadata, key: &'static str) -> Result<Option<f64>, Samplin
 }
 
 fn wrong(key: &'static str, value: &Value, expected: &'static str) -> SamplingError {
-    let mut value = format!("{value:?}");
-    value.truncate(value.char_indices().nth(60).map_or(value.len(), |c| c.0));
     SamplingError::Metadata {
         key,
-        value,
+        value: value.summary(),
         expected,
     }
 }
