@@ -43,11 +43,11 @@ fn non_finite_on(machine: Machine, values: &[f32]) -> Option<usize> {
 }
 
 fn above_on(machine: Machine, values: &[f32], start: usize, least: f32) -> Option<usize> {
-    assert!(
-        start % STEP == 0 || start >= values.len(),
-        "{start} is inside a group of {STEP}"
-    );
-    // SAFETY: the kernel reads the slice only.
+    if start >= values.len() {
+        return None;
+    }
+    assert!(start % STEP == 0, "{start} is inside a group of {STEP}");
+    // SAFETY: the kernel reads the slice only, from a start within it.
     let at = unsafe { above_kernel(machine, values, start, least) };
     (at < values.len()).then_some(at)
 }
@@ -109,7 +109,10 @@ kernel! {
 }
 
 kernel! {
-    /// The first group, or the slice's length. No precondition.
+    /// The first group, or the slice's length.
+    ///
+    /// # Safety
+    /// `start` lies within the slice.
     unsafe fn above_kernel<L>(values: &[f32], start: usize, least: f32) -> usize {
         let (p, n) = (values.as_ptr(), values.len());
         let mut i = start;
@@ -198,6 +201,17 @@ mod tests {
                 }
                 let same = sum_exp_on(m, &v, 0.25) == sum_exp_on(Machine::scalar(), &v, 0.25);
                 assert!(same, "{} {n}", m.name());
+            }
+        }
+    }
+
+    /// A start this large plus a step would wrap around, and be read.
+    #[test]
+    fn nothing_is_above_beyond_the_end() {
+        for n in LENGTHS {
+            let v = values(n);
+            for start in [n, n + 1, usize::MAX, usize::MAX & !(STEP - 1)] {
+                assert_eq!(group_above(&v, start, -1e9), None, "{n} {start}");
             }
         }
     }
