@@ -146,7 +146,7 @@ fn short_enough(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
 pub(super) fn check(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
     // Which tokens it may name, only a vocabulary tells.
     if matches!(spec, ConstraintSpec::Marked { .. }) {
-        return Ok(());
+        return short_enough(spec).and_then(|()| top_level(spec).map(drop));
     }
     apart(spec, || {
         let compiled = grammar_of(top_level(spec)?);
@@ -222,8 +222,7 @@ fn top_level(spec: &ConstraintSpec) -> Result<TopLevelGrammar, ConstraintError> 
             Ok(TopLevelGrammar::from_regex(text))
         }
         ConstraintSpec::Lark(lark) | ConstraintSpec::Marked { lark, .. } => {
-            let ours = matches!(spec, ConstraintSpec::Marked { .. });
-            check_lark(kind, lark, ours)?;
+            check_lark(kind, lark)?;
             Ok(TopLevelGrammar::from_lark(lark.clone()))
         }
         ConstraintSpec::Gbnf(text) => {
@@ -258,8 +257,9 @@ fn limits() -> ParserLimits {
     }
 }
 
-/// Refuses a Lark grammar that is too large to be read, or asks for another temperature. `ours`: it was made here, and asks for none.
-fn check_lark(kind: &'static str, text: &str, ours: bool) -> Result<(), ConstraintError> {
+/// Refuses a Lark grammar that is too large to be read, or asks for another temperature or for what no answer is long
+/// enough for. One with markers was made here, but may come back in a session file.
+fn check_lark(kind: &'static str, text: &str) -> Result<(), ConstraintError> {
     let got = text.lines().filter(|l| l.contains(':')).count();
     if got > DEFINITIONS {
         let unit = "definitions";
@@ -269,9 +269,6 @@ fn check_lark(kind: &'static str, text: &str, ours: bool) -> Result<(), Constrai
             unit,
             limit: DEFINITIONS,
         });
-    }
-    if ours {
-        return Ok(());
     }
     if sets_temperature(text) {
         let why = "temperature= is not supported; set the request's";
@@ -363,9 +360,11 @@ fn sets_temperature(text: &str) -> bool {
         let before = text.get(..at).and_then(|t| t.lines().last());
         let after = text.get(at..).and_then(|t| t.strip_prefix(word));
         let attribute = before
-            .and_then(|b| b.rsplit_once('['))
+            .and_then(|b| b.split_once('['))
             .is_some_and(|(name, others)| {
-                name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+                // In a text, a pattern or a schema it is but words.
+                !name.contains(['"', '/'])
+                    && name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
                     && (others.trim().is_empty() || others.contains(','))
             });
         attribute && after.is_some_and(|a| a.trim_start().starts_with('='))

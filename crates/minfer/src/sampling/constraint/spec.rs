@@ -41,7 +41,7 @@ impl ConstraintSpec {
     /// Whether it can be followed at all, as far as can be told without a vocabulary: early news for who loads a model first.
     ///
     /// # Errors
-    /// As [`super::Constraints::compile`]'s, but for what a vocabulary can't write. A grammar that names tokens is not looked at.
+    /// As [`super::Constraints::compile`]'s, but for what a vocabulary can't write. Of a grammar that names tokens, only the source is looked at.
     pub fn check(&self) -> Result<(), super::ConstraintError> {
         #[cfg(feature = "llguidance")]
         return super::compile::check(self);

@@ -220,6 +220,29 @@ fn what_matches_nothing_is_told_as_that() {
     );
 }
 
+/// A grammar with markers is made here, but a session file may say that any was.
+#[test]
+fn grammars_with_markers_are_held_to_the_limits_of_others() {
+    let marked = |lark: &str| ConstraintSpec::Marked {
+        lark: lark.to_owned(),
+        tokens: Vec::new(),
+    };
+    for (text, says) in [
+        ("start: \"a\"{20000}", "20000 repetitions"),
+        ("start: a\na[temperature=0.5]: \"a\"", "temperature="),
+    ] {
+        refused(marked(text), &[says]);
+        let early = marked(text).check().expect_err("refused").to_string();
+        assert!(early.contains(says), "{early}");
+    }
+    assert!(QWEN.takes(&marked("start: \"a\"{3}"), "aaa"));
+    assert!(marked("start: <[1]>").check().is_ok());
+    // What a tool's schema says of other calls asks for nothing.
+    let schema = r#"{"enum": ["x[top_p, temperature=0.5]"]}"#;
+    let said = r#""x[top_p, temperature=0.5]""#;
+    assert!(QWEN.takes(&marked(&format!("start: %json {schema}")), said));
+}
+
 /// Hostile specs end in an error, quickly, and nothing panics.
 #[test]
 fn hostile_specs_are_refused() {
@@ -249,9 +272,11 @@ fn hostile_specs_are_refused() {
 /// What is costly but legal is either followed or refused; it never hangs.
 #[test]
 fn costly_specs_end() {
+    let mut followed = 0;
     let states = regex(&format!("(a|b)*a{}", "(a|b)".repeat(40)));
     for spec in [
         states,
+        regex("((((a{9}){9}){9}){9})"),
         regex("((((a{1000}){1000}){1000}){1000})"),
         regex(&"(a?)".repeat(500)),
         regex(&format!(
@@ -262,14 +287,14 @@ fn costly_specs_end() {
                 .join("|")
         )),
         lark("start: a\na: a a | \"x\" | "),
-        schema(r#"{"type":"array","minItems":100000,"maxItems":1000000}"#),
-        schema(r#"{"type":"string","minLength":1000000}"#),
-        schema(r#"{"enum":[]}"#),
-        lark("start: \"a\"{1000000000,2000000000} \"b\"{1999999999}"),
+        schema(r#"{"type":"array","minItems":10000,"maxItems":1000000}"#),
+        schema(r#"{"type":"string","minLength":10000}"#),
+        lark("start: \"a\"{10000,2000000000} \"b\"{10000}"),
     ] {
         let Ok(mut c) = QWEN.constraints.compile(&spec) else {
             continue;
         };
+        followed += 1;
         let mut rng = Dice(1);
         for _ in 0..50 {
             let mut logits = vec![0.0; QWEN.tokenizer.n_vocab()];
@@ -280,6 +305,8 @@ fn costly_specs_end() {
             c.accept(allowed[rng.below(allowed.len())] as u32).unwrap();
         }
     }
+    // Those with the largest counts may be refused, for what they cost.
+    assert!(followed >= 6, "{followed} specs were followed");
 }
 
 /// llguidance says what is wrong, but not where.
