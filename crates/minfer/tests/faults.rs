@@ -256,6 +256,9 @@ fn ten_thousand_requests_with_faults_leave_nothing_behind() {
             _ => {}
         }
     }
+    if flat.is_none() {
+        tiny::not_run("whether memory grows: this system does not say how much is in use");
+    }
     drop(std::panic::take_hook());
     let (good, stats) = (crowd.good, engine.stats());
     assert!(

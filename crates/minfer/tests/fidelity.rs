@@ -26,7 +26,8 @@ fn logits_of_all_positions_are_those_of_transformers() {
                 .iter()
                 .zip(&got)
                 .map(|(a, b)| (a - b).abs())
-                .fold(0.0, f32::max);
+                .max_by(f32::total_cmp)
+                .unwrap();
             assert!(
                 worst <= 1e-4 * (high - low),
                 "{name}, fuse {fuse}: off by {worst} of {}",

@@ -85,10 +85,13 @@ fn ways() -> Vec<Way> {
             );
         } else {
             lacking += 1;
-            println!("NOT RUN: {} (this CPU lacks it)", isa.name());
+            tiny::not_run(&format!("{} (this CPU lacks it)", isa.name()));
         }
     }
-    println!("{} of {} instruction sets NOT RUN", lacking, Isa::ALL.len());
+    if lacking > 0 {
+        let all = Isa::ALL.len();
+        tiny::not_run(&format!("{lacking} of {all} instruction sets"));
+    }
     ways
 }
 

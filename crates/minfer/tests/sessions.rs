@@ -492,10 +492,7 @@ fn a_session_of_another_model_or_cache_is_refused_by_name() {
 fn guesses_of_a_draft_model_change_nothing() {
     // The model itself, and a random one of the same vocabulary: nearly always and nearly never right.
     let model = tiny::model("llama");
-    for draft in [
-        tiny::model("llama"),
-        tiny::quantized("llama", &[minfer::numeric::GgmlType::Q4_0]),
-    ] {
+    for (draft, often) in [(tiny::model("llama"), true), (tiny::random("llama"), false)] {
         let with = EngineOptions {
             draft: Some(draft),
             n_seqs: 2,
@@ -521,10 +518,12 @@ fn guesses_of_a_draft_model_change_nothing() {
             assert_eq!((plain.ids, plain.bits), (guessed.ids, guessed.bits));
         }
         let stats = engine.stats();
-        assert!(
-            stats.drafted_tokens > 20 && stats.accepted_tokens > 0,
-            "{stats:?}"
-        );
+        let (drafted, accepted) = (stats.drafted_tokens, stats.accepted_tokens);
+        assert!(drafted > 20, "{stats:?}");
+        match often {
+            true => assert!(accepted > drafted / 2, "{stats:?}"),
+            false => assert!(accepted < drafted / 5, "{stats:?}"),
+        }
     }
 }
 

@@ -31,7 +31,12 @@ pub fn with_metadata(name: &str, key: &str, value: Value) -> Arc<Model> {
 }
 
 /// A variant with other values in its metadata.
-pub fn with_all_metadata(name: &str, changed: &[(&str, Value)]) -> Arc<Model> {
+pub fn with_all_metadata(name: &str, changes: &[(&str, Value)]) -> Arc<Model> {
+    changed(name, changes).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A variant with other values in its metadata, or why it is refused.
+pub fn changed(name: &str, changed: &[(&str, Value)]) -> Result<Arc<Model>, minfer::Error> {
     let file = GgufFile::open(&path(&format!("{name}.gguf"))).unwrap();
     let mut writer = GgufWriter::new(3).unwrap();
     let is_changed = |key: &str| changed.iter().any(|(k, _)| *k == key);
@@ -50,23 +55,48 @@ pub fn with_all_metadata(name: &str, changed: &[(&str, Value)]) -> Arc<Model> {
         .iter()
         .for_each(|t| out.tensor(file.data(t)).unwrap());
     let file = GgufFile::from_bytes(out.finish().unwrap()).unwrap();
-    Model::from_file(Arc::new(file)).unwrap_or_else(|e| panic!("{e}"))
+    Model::from_file(Arc::new(file))
 }
 
 /// A variant whose matrices are stored in these types, in turn: 32-value types and floats.
 pub fn quantized(name: &str, types: &[GgmlType]) -> Arc<Model> {
+    let mut types = types.iter().cycle();
+    with_matrices(name, |cols, bytes| {
+        let ty = *types.next().unwrap();
+        (ty, encode(ty, cols, bytes))
+    })
+}
+
+/// A variant with random matrices, evenly from -1 to 1.
+pub fn random(name: &str) -> Arc<Model> {
+    let mut state = 0x9e37_79b9_u32;
+    with_matrices(name, |_, bytes| {
+        let mut value = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state as f32 / u32::MAX as f32 * 2.0 - 1.0).to_le_bytes()
+        };
+        let values = (0..bytes.len() / 4).flat_map(|_| value()).collect();
+        (GgmlType::F32, values)
+    })
+}
+
+/// A variant with other matrices: `make` is handed the columns of each, and its values as f32 bytes.
+fn with_matrices(
+    name: &str,
+    mut make: impl FnMut(usize, &[u8]) -> (GgmlType, Vec<u8>),
+) -> Arc<Model> {
     let file = GgufFile::open(&path(&format!("{name}.gguf"))).unwrap();
     let mut writer = GgufWriter::new(3).unwrap();
     for (key, value) in file.metadata().iter() {
         writer.set(key, value.clone()).unwrap();
     }
-    let mut types = types.iter().cycle();
     let mut data = Vec::new();
     for t in file.tensors() {
         let (mut ty, mut bytes) = (t.ty, file.data(t).to_vec());
         if t.dims.len() == 2 {
-            ty = *types.next().unwrap();
-            bytes = encode(ty, t.dims[0] as usize, &bytes);
+            (ty, bytes) = make(t.dims[0] as usize, &bytes);
         }
         writer.tensor(&t.name, ty, &t.dims).unwrap();
         data.push(bytes);
@@ -113,6 +143,12 @@ fn floats(file: &str) -> Vec<f32> {
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
         .collect()
+}
+
+/// Says on the real stderr, which the test harness does not hold back, what a test did not run.
+pub fn not_run(what: &str) {
+    use std::io::Write;
+    let _ = std::io::stderr().write_all(format!("\nNOT RUN: {what}\n").as_bytes());
 }
 
 /// f32 KV, two threads.

@@ -355,7 +355,11 @@ macro_rules! product_tests {
 
         #[test]
         fn every_runnable_type_has_its_products() {
-            assert_eq!(RUNNABLE.len(), [$(GgmlType::$ty),*].len());
+            let tested = [$(GgmlType::$ty),*];
+            assert_eq!(RUNNABLE.len(), tested.len());
+            for ty in RUNNABLE {
+                assert!(tested.contains(&ty), "{ty} has no test of its products");
+            }
         }
     };
 }
