@@ -33,7 +33,7 @@ pub use scalar::Scalar;
 pub const LANES: usize = 16;
 
 /// How far ahead of a stream [`Lanes::ask_ahead`] begins to ask, in bytes.
-pub const FAR_AHEAD: usize = 14336;
+pub const FAR_AHEAD: usize = 12288;
 
 /// One instruction set seen as a machine of sixteen lanes.
 ///
@@ -187,7 +187,7 @@ pub trait Lanes: Copy + 'static {
     unsafe fn ask_ahead(p: *const u8, far: bool) {
         // SAFETY: the caller's, passed on; nothing is loaded.
         unsafe {
-            Self::prefetch(p.wrapping_add(6144));
+            Self::prefetch(p.wrapping_add(4096));
             if far {
                 Self::prefetch_far(p.wrapping_add(FAR_AHEAD));
             }
