@@ -74,7 +74,8 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     let mut f = Fields::parse(&body)?;
     let name: Option<String> = f.take("model")?;
     let loaded = app.models.get(name.as_deref()).await?;
-    let messages = messages::parse(&mut f, Results::OfCalls)?;
+    // People look at prompts here: a part of a conversation is shown, too.
+    let messages = messages::parse(&mut f, Results::Any)?;
     let mut extra = messages::template_kwargs(&mut f)?;
     if let Some(effort) = f.text("reasoning_effort")? {
         reason_as(&effort, &mut extra);

@@ -163,24 +163,39 @@ fn what_can_t_be_read_in_a_chat_is_named_within_its_message() {
             "messages[1].tool_call_id",
             "'a' is the id of no call before it",
         ),
-    ] {
-        let place = ("/v1/chat/completions", "messages");
-        unread(&server, place, message, param, says);
-    }
-    for (message, param, says) in [
         (
             json!({"role": "tool", "content": "1"}),
             "messages[1].tool_call_id",
             "is required",
         ),
+    ] {
+        let place = ("/v1/chat/completions", "messages");
+        unread(&server, place, message, param, says);
+    }
+    let place = ("/apply-template", "messages");
+    let says = "must be an object, not a string";
+    unread(&server, place, json!("Hi"), "messages[1]", says);
+}
+
+/// People look at the prompt of a part of a conversation, and llama-server shows it.
+#[test]
+fn a_template_shows_a_result_without_its_call() {
+    let server = server();
+    let user = json!({"role": "user", "content": "Hi"});
+    for (result, shown) in [
         (
-            json!("Hi"),
-            "messages[1]",
-            "must be an object, not a string",
+            json!({"role": "tool", "tool_call_id": "a", "content": "1"}),
+            "tool[a]: 1",
+        ),
+        (
+            json!({"role": "tool", "name": "f", "content": "1"}),
+            "tool(f)[]: 1",
         ),
     ] {
-        let place = ("/apply-template", "messages");
-        unread(&server, place, message, param, says);
+        let body = json!({"messages": [user, result]});
+        assert_eq!(prompt(&server, &body), format!("user: Hi\n{shown}\n"));
+        let chat = server.post("/v1/chat/completions", &body);
+        assert_eq!(chat.status, 400, "{}", chat.text);
     }
 }
 
