@@ -15,7 +15,7 @@ impl Fields {
     /// Of a body.
     ///
     /// # Errors
-    /// No JSON, no object, or nested too deeply (128, serde_json's own limit).
+    /// No JSON, no object, or nested too deeply (more than 127 levels: serde_json's own limit).
     pub fn parse(body: &[u8]) -> Result<Fields, ApiError> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(map)) => Ok(Fields(map)),
@@ -75,13 +75,25 @@ impl Fields {
         &mut self,
         names: &[&'static str],
     ) -> Result<Option<(&'static str, T)>, ApiError> {
+        self.one_meaning(names, T::eq)
+    }
+
+    /// The same, where `same` tells what means the same.
+    ///
+    /// # Errors
+    /// As [`Fields::one_of`].
+    pub fn one_meaning<T: Given>(
+        &mut self,
+        names: &[&'static str],
+        same: impl Fn(&T, &T) -> bool,
+    ) -> Result<Option<(&'static str, T)>, ApiError> {
         let mut found: Option<(&'static str, T)> = None;
         for name in names {
             let Some(value) = self.take::<T>(name)? else {
                 continue;
             };
             match &found {
-                Some((other, known)) if *known != value => {
+                Some((other, known)) if !same(known, &value) => {
                     let why = format!("says something else than {other}, which is the same");
                     return Err(ApiError::field(name, why));
                 }
@@ -143,13 +155,15 @@ impl Fields {
         Ok(self.take(name)?.unwrap_or(false))
     }
 
-    /// Refuses a field that is there with a value other than `harmless`.
+    /// Refuses a field that asks for something: it is there with none of the `neutral` values.
     ///
     /// # Errors
-    /// It is there.
-    pub fn refuse(&mut self, name: &str, harmless: &[Value], why: &str) -> Result<(), ApiError> {
+    /// It does.
+    pub fn refuse(&mut self, name: &str, neutral: &[Value], why: &str) -> Result<(), ApiError> {
         match self.value(name) {
-            Some(value) if !harmless.contains(&value) => Err(ApiError::field(name, why)),
+            Some(value) if !neutral.iter().any(|n| same(n, &value)) => {
+                Err(ApiError::field(name, why))
+            }
             _ => Ok(()),
         }
     }
@@ -183,6 +197,14 @@ impl Fields {
             let names: Vec<&String> = self.0.keys().collect();
             tracing::debug!("{what}: unknown fields are ignored: {names:?}");
         }
+    }
+}
+
+/// Whether two values are the same. Numbers are compared as such: some languages' clients write 1 for 1.0, and some -1.0 for -1.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
     }
 }
 
@@ -259,6 +281,22 @@ mod tests {
     }
 
     #[test]
+    fn what_asks_for_nothing_is_not_refused() {
+        let neutral = [Value::from(1.0), Value::from(-1), Value::from("")];
+        let refuse = |value: &str| {
+            let body = format!("{{\"a\": {value}}}");
+            let mut f = Fields::parse(body.as_bytes()).unwrap();
+            f.refuse("a", &neutral, "no").is_err()
+        };
+        for nothing in ["null", "1", "1.0", "1e0", "-1", "-1.0", "\"\""] {
+            assert!(!refuse(nothing), "{nothing}");
+        }
+        for something in ["0", "1.5", "\"1\"", "true", "[]", "{}"] {
+            assert!(refuse(something), "{something}");
+        }
+    }
+
+    #[test]
     fn two_names_of_one_thing_must_agree() {
         let parse = |body: &str| Fields::parse(body.as_bytes()).unwrap();
         let one = |body: &str| parse(body).one_of::<u32>(&["a", "b"]);
@@ -281,12 +319,12 @@ mod tests {
             let e = Fields::parse(body.as_bytes()).unwrap_err();
             assert!(e.status == 400 && e.message.contains(says), "{}", e.message);
         }
-        let deep = "{\"a\":".repeat(1000);
-        assert!(
-            Fields::parse(deep.as_bytes())
-                .unwrap_err()
-                .message
-                .contains("recursion limit")
-        );
+        let deep = |levels: usize| {
+            let body = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+            Fields::parse(body.as_bytes())
+        };
+        assert!(deep(127).is_ok());
+        let e = deep(128).unwrap_err();
+        assert!(e.message.contains("recursion limit"), "{}", e.message);
     }
 }

@@ -75,7 +75,7 @@ fn take_params(f: &mut Fields, model: &Model, answers: bool) -> Result<Params, A
     let stops = f.take("stop_sequences")?.unwrap_or_default();
     generate.stop = check_stops("stop_sequences", stops)?;
     const ELSEWHERE: &str = "needs a service that this server has not";
-    f.refuse("container", &[], ELSEWHERE)?;
+    f.refuse("container", &[json!("")], ELSEWHERE)?;
     f.refuse("mcp_servers", &[json!([])], ELSEWHERE)?;
     f.idle("messages", &IDLE)?;
     Ok(params)
@@ -114,7 +114,7 @@ fn take_output(
     const CONFIG: &str = "output_config";
     const OLDER: &str = "output_format";
     let why = "is another surface's name: here it is output_config.format";
-    f.refuse("response_format", &[], why)?;
+    f.refuse("response_format", &[json!({"type": "text"})], why)?;
     let mut config = f.object(CONFIG)?.unwrap_or_default();
     if let Some(effort) = config.text("effort").map_err(|e| e.within(CONFIG))? {
         reason_as(&effort, template_kwargs);

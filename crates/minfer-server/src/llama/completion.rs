@@ -94,9 +94,10 @@ impl Asked {
         const PLACES: &str = "this server chooses a request's slot itself: the lowest that is free";
         f.refuse("id_slot", &[json!(-1)], PLACES)?;
         const TIME: &str = "answers are limited by n_predict and stop here, not by time";
-        f.refuse("t_max_predict_ms", &[json!(0)], TIME)?;
+        f.refuse("t_max_predict_ms", &[json!(0), json!(-1)], TIME)?;
         f.refuse("n_indent", &[json!(0)], "indentation is not supported")?;
-        f.refuse("min_keep", &[json!(0)], "is not supported")?;
+        // One token is always kept.
+        f.refuse("min_keep", &[json!(0), json!(1)], "is not supported")?;
         f.refuse("lora", &[json!([])], "LoRA adapters are not supported yet")?;
         f.refuse("response_fields", &[json!([])], "is not supported")?;
         Ok(Asked {

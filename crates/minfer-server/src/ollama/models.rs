@@ -1,7 +1,7 @@
 //! `GET /api/tags` and `/api/ps`, `POST /api/show`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::answer::time;
 use super::request::{id, take_name};
+use crate::ApiError;
 use crate::app::{App, Shared};
 use crate::chat::blocking;
 use crate::fields::Fields;
@@ -27,8 +28,8 @@ fn modified(app: &App) -> String {
     ))
 }
 
-/// What a list says of a model: as long as it is loaded as that is, else as its file was when it was first read for this. Lists
-/// are asked for often, and reading a file takes its vocabulary in.
+/// What a list says of a model: as long as it is loaded as that is, else as it was when it was last told of as loaded or, if it never was, as its file was
+/// when it was first read for this. Lists are asked for often, and reading a file takes its vocabulary in.
 #[derive(Default)]
 pub struct Known(Mutex<HashMap<String, Map<String, Value>>>);
 
@@ -40,32 +41,42 @@ impl Known {
     /// `size`, `digest` and `details`.
     async fn of(&self, app: &App, id: &str) -> Map<String, Value> {
         let loaded = app.models.look(Some(id)).ok();
-        if let Some(loaded) = loaded {
-            return about(loaded.engine.model());
-        }
-        let known = self.lock().get(id).cloned();
-        if let Some(known) = known {
-            return known;
-        }
-        let read = match app.models.read(id).await {
-            Ok(model) => blocking(move || Ok(about(&model))).await,
-            Err(e) => Err(e),
+        let model = loaded.map(|l| l.engine.model().clone());
+        let said = match model {
+            Some(model) => self.loaded(id, model).await,
+            None => self.unloaded(app, id).await,
         };
-        match read {
-            Ok(about) => {
-                self.lock().insert(id.to_owned(), about.clone());
-                about
-            }
-            // A file that is not here takes no room; Ollama's command needs a digest of some length.
-            Err(_) => Map::from_iter([
+        // A file that is not here takes no room; Ollama's command needs a digest of some length.
+        said.unwrap_or_else(|_| {
+            Map::from_iter([
                 ("size".to_owned(), json!(0)),
                 ("digest".to_owned(), json!("0".repeat(64))),
                 ("details".to_owned(), json!({"format": "gguf"})),
-            ]),
+            ])
+        })
+    }
+
+    /// Of a loaded model, which from now on is what is known of it: once its file has been replaced, no list goes back to the old one.
+    async fn loaded(&self, id: &str, model: Arc<Model>) -> Result<Map<String, Value>, ApiError> {
+        let about = blocking(move || Ok(about(&model))).await?;
+        self.lock().insert(id.to_owned(), about.clone());
+        Ok(about)
+    }
+
+    /// Of one that is not loaded.
+    async fn unloaded(&self, app: &App, id: &str) -> Result<Map<String, Value>, ApiError> {
+        let known = self.lock().get(id).cloned();
+        if let Some(known) = known {
+            return Ok(known);
         }
+        let model = app.models.read(id).await?;
+        let about = blocking(move || Ok(about(&model))).await?;
+        // What was told of it as loaded in the meantime is newer.
+        Ok(self.lock().entry(id.to_owned()).or_insert(about).clone())
     }
 }
 
+/// A new file's fingerprint is computed for it: this may block.
 fn about(model: &Model) -> Map<String, Value> {
     Map::from_iter([
         ("size".to_owned(), json!(model.file().size())),
@@ -89,21 +100,26 @@ pub async fn tags(State(app): Shared) -> Json<Value> {
 }
 
 /// The loaded ones.
-pub async fn running(State(app): Shared) -> Json<Value> {
-    let entries = app.models.resident().into_iter().map(|(l, keep)| {
-        let model = l.engine.model();
-        json!({
-            "name": l.id,
-            "model": l.id,
-            "size": model.file().size(),
-            "digest": model.fingerprint(),
-            "details": details(model),
-            "expires_at": expiry(keep),
-            "size_vram": 0,
-            "context_length": l.engine.options().n_ctx,
-        })
+pub async fn running(State(app): Shared) -> Result<Json<Value>, Failure> {
+    // Of each only what is told: who looks keeps no engine while fingerprints are computed.
+    let loaded = app.models.resident().into_iter().map(|(l, keep)| {
+        let entry = [
+            ("name", json!(l.id)),
+            ("model", json!(l.id)),
+            ("expires_at", json!(expiry(keep))),
+            ("size_vram", json!(0)),
+            ("context_length", json!(l.engine.options().n_ctx)),
+        ];
+        (l.id.clone(), l.engine.model().clone(), entry)
     });
-    Json(json!({"models": entries.collect::<Vec<_>>()}))
+    let loaded: Vec<_> = loaded.collect();
+    let mut models = Vec::new();
+    for (id, model, entry) in loaded {
+        let mut entry = Map::from_iter(entry.map(|(k, v)| (k.to_owned(), v)));
+        entry.extend(app.known.loaded(&id, model).await?);
+        models.push(Value::Object(entry));
+    }
+    Ok(Json(json!({"models": models})))
 }
 
 /// When a model is unloaded that nobody asks for from now on; the end of time stands for never.
@@ -120,7 +136,7 @@ fn expiry(keep: Keep) -> String {
 /// All about one, as its file says: nothing is loaded for it.
 pub async fn show(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failure> {
     let mut f = Fields::parse(&body)?;
-    let name = take_name(&mut f)?;
+    let name = take_name(&app, &mut f)?;
     let verbose = f.flag("verbose")?;
     f.finish("api/show");
     let model = app.models.read(id(&app, &name)).await?;

@@ -48,10 +48,10 @@ impl Wanted {
     ///
     /// # Errors
     /// The one is missing; the other is no duration.
-    pub fn take(f: &mut Fields) -> Result<Wanted, ApiError> {
+    pub fn take(app: &App, f: &mut Fields) -> Result<Wanted, ApiError> {
         Ok(Wanted {
             since: Instant::now(),
-            name: take_name(f)?,
+            name: take_name(app, f)?,
             keep: keep_alive::take(f)?,
         })
     }
@@ -104,7 +104,7 @@ impl Asked {
     /// # Errors
     /// As [`Wanted::take`] and [`Wanted::load`].
     pub async fn take(app: &App, f: &mut Fields) -> Result<Asked, ApiError> {
-        Wanted::take(f)?.load(app).await
+        Wanted::take(app, f)?.load(app).await
     }
 
     /// The request is one that is answered: from now on the model stays for as long as it says.
@@ -116,8 +116,8 @@ impl Asked {
 /// `model`, or `name`, as it was called before.
 ///
 /// # Errors
-/// Neither is there, or each says another.
-pub fn take_name(f: &mut Fields) -> Result<String, ApiError> {
+/// Neither is there, or each names another model.
+pub fn take_name(app: &App, f: &mut Fields) -> Result<String, ApiError> {
     const NAMES: [&str; 2] = ["model", "name"];
     // Ollama's own client sends both, and the one that it was not given empty.
     for name in NAMES {
@@ -125,8 +125,8 @@ pub fn take_name(f: &mut Fields) -> Result<String, ApiError> {
             f.value(name);
         }
     }
-    let given = f.one_of(&NAMES)?;
-    let given = given.map(|(_, name)| name);
+    let same = |a: &String, b: &String| id(app, a) == id(app, b);
+    let given = f.one_meaning(&NAMES, same)?.map(|(_, name)| name);
     given.ok_or_else(|| ApiError::field("model", "is required"))
 }
 
@@ -188,7 +188,7 @@ pub fn check_options(mut options: Fields, loaded: &Loaded) -> Result<(), ApiErro
     }
     options.idle("options", &RUNNER)?;
     let why = "tail-free sampling is not built in: use min_p";
-    options.refuse("tfs_z", &[json!(1), json!(1.0)], why)?;
+    options.refuse("tfs_z", &[json!(1)], why)?;
     let why = "penalties make no exception for line breaks";
     options.refuse("penalize_newline", &[json!(true)], why)?;
     options.finish("options");

@@ -24,7 +24,7 @@ const NO_IMAGES: &str = "this model reads text only";
 /// A conversation.
 pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
     let mut f = Fields::parse(&body)?;
-    let wanted = Wanted::take(&mut f)?;
+    let wanted = Wanted::take(&app, &mut f)?;
     let messages = take_messages(&mut f)?;
     let empty = messages.is_empty();
     if empty && wanted.is_unwanted() {
@@ -95,7 +95,7 @@ fn take_messages(f: &mut Fields) -> Result<Vec<Message>, ApiError> {
 /// A prompt.
 pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
     let mut f = Fields::parse(&body)?;
-    let wanted = Wanted::take(&mut f)?;
+    let wanted = Wanted::take(&app, &mut f)?;
     let prompt = Prompt::take(&mut f)?;
     let empty = prompt.text.is_empty() && prompt.suffix.is_empty();
     if empty && wanted.is_unwanted() {

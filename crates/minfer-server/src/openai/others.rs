@@ -32,8 +32,8 @@ pub const OF_RESPONSES: [(&str, Idle); 6] = [
     ("prompt_cache_retention", Idle::Text),
 ];
 
-/// A field that is refused, unless it has this value, which asks for nothing; and the way out.
-type Refused = (&'static str, Value, &'static str);
+/// A field that is refused, unless it has one of these values, which ask for nothing; and the way out.
+type Refused = (&'static str, Vec<Value>, &'static str);
 
 /// Those that only chat completions have.
 fn of_chat() -> [Refused; 9] {
@@ -41,33 +41,33 @@ fn of_chat() -> [Refused; 9] {
     const TEMPLATE: &str =
         "a template from a request is not rendered: use the model's own, or /v1/completions";
     [
-        ("audio", Value::Null, "this server answers with text only"),
+        ("audio", vec![], "this server answers with text only"),
         (
             "modalities",
-            json!(["text"]),
+            vec![json!(["text"])],
             "this server answers with text only",
         ),
-        ("web_search_options", Value::Null, SERVICE),
-        ("moderation", Value::Null, SERVICE),
+        ("web_search_options", vec![], SERVICE),
+        ("moderation", vec![], SERVICE),
         (
             "verbosity",
-            json!("medium"),
+            vec![json!("medium")],
             "how much is said is the model's to decide: ask for it in words",
         ),
-        ("chat_template", json!(""), TEMPLATE),
+        ("chat_template", vec![json!("")], TEMPLATE),
         (
             "n_probs",
-            json!(0),
+            vec![json!(0)],
             "is for /completion: use logprobs and top_logprobs",
         ),
         (
             "truncate_prompt_tokens",
-            json!(-1),
+            vec![json!(-1)],
             "a prompt is never cut: shorten the messages",
         ),
         (
             "prompt_logprobs",
-            Value::Null,
+            vec![],
             "is not supported here: use echo and logprobs of /v1/completions",
         ),
     ]
@@ -76,20 +76,24 @@ fn of_chat() -> [Refused; 9] {
 /// Those that have another way out where a text is completed.
 fn of_text() -> [Refused; 4] {
     [
-        ("n_probs", json!(0), "is for /completion: use logprobs"),
+        (
+            "n_probs",
+            vec![json!(0)],
+            "is for /completion: use logprobs",
+        ),
         (
             "truncate_prompt_tokens",
-            json!(-1),
+            vec![json!(-1)],
             "a prompt is never cut: shorten it",
         ),
         (
             "prompt_logprobs",
-            Value::Null,
+            vec![],
             "is another server's name: use echo and logprobs",
         ),
         (
             "add_special_tokens",
-            json!(true),
+            vec![json!(true)],
             "a text gets the control tokens that its model expects: give token ids for others",
         ),
     ]
@@ -100,37 +104,53 @@ fn of_both() -> [Refused; 17] {
     const SCHEMA: &str = "is another server's name: use response_format or grammar";
     const PENALTY: &str = "is not supported: use logit_bias or ignore_eos";
     [
-        ("regex", json!(""), SCHEMA),
-        ("guided_json", Value::Null, SCHEMA),
-        ("guided_regex", Value::Null, SCHEMA),
-        ("guided_choice", Value::Null, SCHEMA),
-        ("guided_grammar", Value::Null, SCHEMA),
-        ("structured_outputs", Value::Null, SCHEMA),
-        ("id_slot", json!(-1), "sequences have no fixed places here"),
-        ("lora", json!([]), "LoRA adapters are not supported yet"),
-        ("min_tokens", json!(0), PENALTY),
-        ("stop_token_ids", json!([]), "is not supported: use stop"),
-        ("bad_words", json!([]), PENALTY),
-        ("allowed_token_ids", json!([]), PENALTY),
+        ("regex", vec![json!("")], SCHEMA),
+        ("guided_json", vec![], SCHEMA),
+        ("guided_regex", vec![json!("")], SCHEMA),
+        ("guided_choice", vec![json!([])], SCHEMA),
+        ("guided_grammar", vec![json!("")], SCHEMA),
+        ("structured_outputs", vec![], SCHEMA),
+        (
+            "id_slot",
+            vec![json!(-1)],
+            "sequences have no fixed places here",
+        ),
+        (
+            "lora",
+            vec![json!([])],
+            "LoRA adapters are not supported yet",
+        ),
+        ("min_tokens", vec![json!(0)], PENALTY),
+        (
+            "stop_token_ids",
+            vec![json!([])],
+            "is not supported: use stop",
+        ),
+        ("bad_words", vec![json!([])], PENALTY),
+        ("allowed_token_ids", vec![json!([])], PENALTY),
         (
             "include_stop_str_in_output",
-            json!(false),
+            vec![json!(false)],
             "is not supported",
         ),
-        ("use_beam_search", json!(false), "is not supported: use n"),
+        (
+            "use_beam_search",
+            vec![json!(false)],
+            "is not supported: use n",
+        ),
         (
             "length_penalty",
-            json!(1.0),
+            vec![json!(1.0)],
             "is for beam search, which is not supported",
         ),
         (
             "post_sampling_probs",
-            json!(false),
+            vec![json!(false)],
             "log-probabilities are the model's, before sampling",
         ),
         (
             "t_max_predict_ms",
-            json!(0),
+            vec![json!(0), json!(-1)],
             "answers are limited by max_tokens and stop here, not by time",
         ),
     ]
@@ -161,16 +181,16 @@ pub fn refuse_in_embeddings(f: &mut Fields) -> Result<(), ApiError> {
     let all = [
         (
             "truncate_prompt_tokens",
-            json!(-1),
+            vec![json!(-1)],
             "a text is never cut: shorten it",
         ),
-        ("embd_normalize", json!(2), LENGTH),
-        ("normalize", json!(true), LENGTH),
+        ("embd_normalize", vec![json!(2)], LENGTH),
+        ("normalize", vec![json!(true)], LENGTH),
     ];
     refuse(f, all)
 }
 
 fn refuse(f: &mut Fields, all: impl IntoIterator<Item = Refused>) -> Result<(), ApiError> {
     all.into_iter()
-        .try_for_each(|(name, harmless, why)| f.refuse(name, &[harmless], why))
+        .try_for_each(|(name, neutral, why)| f.refuse(name, &neutral, why))
 }

@@ -217,6 +217,36 @@ fn models_and_what_is_known_of_them() {
     assert!(server.get("/api/version").json()["version"].is_string());
 }
 
+/// Also where only `/api/ps` told of the new one.
+#[test]
+fn a_replaced_file_is_told_of_as_it_was_last_loaded() {
+    for looks in ["/api/tags", "/api/ps"] {
+        let file = Variant::of("qwen3").write();
+        let server = Setup::of(&["llama", file.path()]).start();
+        let told = |path: &str| {
+            let models = server.get(path).json();
+            let one = &models["models"][1];
+            [one["digest"].clone(), one["details"]["family"].clone()]
+        };
+        let old = told("/api/tags");
+        assert_eq!(old[1], "qwen3");
+        let id = server.get("/api/tags").json()["models"][1]["name"].clone();
+        let beside = format!("{}.new", file.path());
+        std::fs::copy(tiny("llama"), &beside).expect("a copy");
+        std::fs::rename(&beside, file.path()).expect("a new file");
+        let ask = |more: (&str, Value)| {
+            let reply = server.post("/api/generate", &with(json!({"model": id}), &[more]));
+            assert_eq!(reply.status, 200, "{}", reply.text);
+        };
+        ask(("stream", json!(false)));
+        let new = told(looks);
+        assert!(new[0] != old[0] && new[1] == "llama", "{new:?}");
+        ask(("keep_alive", json!(0)));
+        assert_eq!(server.handle.loaded().len(), 1);
+        assert_eq!(told("/api/tags"), new, "{looks}");
+    }
+}
+
 #[test]
 fn vectors_are_openai_s_and_can_be_shortened() {
     let server = Setup::of(&["qwen3"]).start();

@@ -78,8 +78,8 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     const NOTHING_KEPT: &str =
         "this server keeps no responses: send the whole conversation as input";
     const ELSEWHERE: &str = "needs a service that this server has not";
-    f.refuse("previous_response_id", &[], NOTHING_KEPT)?;
-    f.refuse("conversation", &[], NOTHING_KEPT)?;
+    f.refuse("previous_response_id", &[json!("")], NOTHING_KEPT)?;
+    f.refuse("conversation", &[json!("")], NOTHING_KEPT)?;
     f.refuse("background", &[json!(false)], NOTHING_KEPT)?;
     f.refuse("prompt", &[], NOTHING_KEPT)?;
     f.refuse("moderation", &[], ELSEWHERE)?;
@@ -90,7 +90,7 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
     let why = "a prompt is never cut: shorten the input";
     f.refuse("truncation", &[json!("disabled")], why)?;
     let why = "is chat's name: here it is text.format";
-    f.refuse("response_format", &[], why)?;
+    f.refuse("response_format", &[json!({"type": "text"})], why)?;
     f.idle("responses", &others::OF_RESPONSES)?;
     Ok(())
 }
@@ -161,8 +161,7 @@ fn take_include(f: &mut Fields) -> Result<bool, ApiError> {
     const NAME: &str = "include";
     let include: Vec<String> = f.take(NAME)?.unwrap_or_default();
     let known = |one: &str| one == LOGPROBS || NEVER_THERE.contains(&one);
-    if let Some(i) = include.iter().position(|one| !known(one)) {
-        let one = include.get(i).map_or("", String::as_str);
+    if let Some((i, one)) = include.iter().enumerate().find(|(_, one)| !known(one)) {
         let why = format!("must be {LOGPROBS} or a part that other servers add, is {one:?}");
         return Err(ApiError::field(&format!("{NAME}[{i}]"), why));
     }
