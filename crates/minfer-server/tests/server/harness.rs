@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use minfer::engine::{Engine, EngineOptions, Model};
 use minfer_server::{Handle, Loader, ModelName, Server, ServerOptions, TlsFiles};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::models::tiny;
@@ -213,6 +213,56 @@ pub fn with(mut body: Value, more: &[(&str, Value)]) -> Value {
         body[*key] = value.clone();
     }
     body
+}
+
+/// A short request that is fine on this path.
+pub fn fine(path: &str) -> Value {
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let few = json!({"num_predict": 1});
+    let more = match path {
+        "/v1/completions" => json!({"prompt": "Hi", "max_tokens": 1}),
+        "/v1/chat/completions" | "/v1/messages" => json!({"messages": messages, "max_tokens": 1}),
+        "/v1/responses" => json!({"input": "Hi", "max_output_tokens": 1}),
+        "/v1/embeddings" | "/api/embed" => json!({"input": "Hi"}),
+        "/completion" => json!({"prompt": "Hi", "n_predict": 1}),
+        "/embedding" | "/tokenize" => json!({"content": "Hi"}),
+        "/detokenize" => json!({"tokens": [1]}),
+        "/api/chat" => json!({"messages": messages, "options": few}),
+        "/api/generate" => json!({"prompt": "Hi", "options": few}),
+        other => panic!("{other}"),
+    };
+    fields(json!({"model": "llama"}), &more)
+}
+
+/// A body with the fields of another, too.
+fn fields(body: Value, more: &Value) -> Value {
+    let more = more.as_object().expect("an object").iter();
+    let more: Vec<(&str, Value)> = more.map(|(k, v)| (k.as_str(), v.clone())).collect();
+    with(body, &more)
+}
+
+/// What is said to [`fine`] with these fields, too.
+pub fn said(server: &Running, path: &str, more: &Value) -> Reply {
+    server.post(path, &fields(fine(path), more))
+}
+
+/// It is refused in these words, which begin with the field that the error names, if it names one.
+pub fn refused(server: &Running, path: &str, more: &Value, says: &str) {
+    let reply = said(server, path, more);
+    let at = format!("{path} {more}");
+    assert_eq!(reply.status, 400, "{at}: {}", reply.text);
+    let error = &reply.json()["error"];
+    let text = error.as_str().or(error["message"].as_str());
+    assert_eq!(text, Some(says), "{at}");
+    if let Some(param) = error.get("param") {
+        assert_eq!(param.as_str(), says.split(": ").next(), "{at}");
+    }
+}
+
+/// It is answered.
+pub fn taken(server: &Running, path: &str, more: &Value) {
+    let reply = said(server, path, more);
+    assert_eq!(reply.status, 200, "{path} {more}: {}", reply.text);
 }
 
 fn reply(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {

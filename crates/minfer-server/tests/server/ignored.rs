@@ -3,7 +3,7 @@
 use minfer::gguf::Value as Meta;
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Setup, with};
+use crate::harness::{Setup, refused, said, taken, with};
 use crate::models::{FIRST_FREE, IM_START, Variant};
 use crate::raw::Raw;
 
@@ -11,79 +11,43 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 const RESPONSES: &str = "/v1/responses";
 
-/// A short request that is fine on this path.
-fn fine(path: &str) -> Value {
-    let mut body = json!({"model": "llama"});
-    let more = match path {
-        TEXT => json!({"prompt": "Hi", "max_tokens": 1}),
-        CHAT => json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}),
-        RESPONSES => json!({"input": "Hi", "max_output_tokens": 1}),
-        "/v1/embeddings" => json!({"input": "Hi"}),
-        "/completion" => json!({"prompt": "Hi", "n_predict": 1}),
-        "/embedding" | "/tokenize" => json!({"content": "Hi"}),
-        "/api/chat" => {
-            json!({"messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 1}})
-        }
-        "/api/generate" => json!({"prompt": "Hi", "options": {"num_predict": 1}}),
-        other => panic!("{other}"),
-    };
-    for (key, value) in more.as_object().expect("an object") {
-        body[key] = value.clone();
-    }
-    body
-}
-
-/// The request with these fields, and what is said of it.
-fn said(server: &Running, path: &str, more: &Value) -> (u16, String) {
-    let more = more.as_object().expect("an object").iter();
-    let more: Vec<(&str, Value)> = more.map(|(k, v)| (k.as_str(), v.clone())).collect();
-    let reply = server.post(path, &with(fine(path), &more));
-    (reply.status, reply.text)
-}
-
-fn refused(server: &Running, path: &str, more: &Value, says: &str) {
-    let (status, text) = said(server, path, more);
-    assert_eq!(status, 400, "{path} {more}: {text}");
-    let body: Value = serde_json::from_str(&text).expect("JSON");
-    let error = body["error"]["message"].as_str().or(body["error"].as_str());
-    assert_eq!(error, Some(says), "{path} {more}");
-}
-
-fn taken(server: &Running, path: &str, more: &Value) {
-    let (status, text) = said(server, path, more);
-    assert_eq!(status, 200, "{path} {more}: {text}");
-}
-
 #[test]
 fn completions_refuse_other_servers_fields_as_chat_does() {
     let server = Setup::of(&["llama"]).start();
     for (field, value, nothing) in [
-        ("regex", json!("a+"), json!("")),
-        ("guided_json", json!({"type": "object"}), json!(null)),
-        ("guided_regex", json!("a+"), json!(null)),
-        ("guided_choice", json!(["a", "b"]), json!(null)),
-        ("guided_grammar", json!("root ::= \"a\""), json!(null)),
-        ("structured_outputs", json!({"regex": "a+"}), json!(null)),
-        ("min_tokens", json!(4), json!(0)),
-        ("stop_token_ids", json!([2]), json!([])),
-        ("bad_words", json!(["a"]), json!([])),
-        ("allowed_token_ids", json!([2]), json!([])),
-        ("include_stop_str_in_output", json!(true), json!(false)),
-        ("use_beam_search", json!(true), json!(false)),
-        ("length_penalty", json!(0.5), json!(1.0)),
-        ("truncate_prompt_tokens", json!(1), json!(-1)),
-        ("prompt_logprobs", json!(1), json!(null)),
-        ("lora", json!([{"id": 0, "scale": 1.0}]), json!([])),
-        ("id_slot", json!(1), json!(-1)),
-        ("n_probs", json!(2), json!(0)),
-        ("post_sampling_probs", json!(true), json!(false)),
-        ("t_max_predict_ms", json!(5), json!(0)),
+        ("regex", json!("a+"), json!([""])),
+        ("guided_json", json!({"type": "object"}), json!([])),
+        ("guided_regex", json!("a+"), json!([""])),
+        ("guided_choice", json!(["a", "b"]), json!([[]])),
+        ("guided_grammar", json!("root ::= \"a\""), json!([""])),
+        ("structured_outputs", json!({"regex": "a+"}), json!([])),
+        ("min_tokens", json!(4), json!([0, 0.0])),
+        ("stop_token_ids", json!([2]), json!([[]])),
+        ("bad_words", json!(["a"]), json!([[]])),
+        ("allowed_token_ids", json!([2]), json!([[]])),
+        ("include_stop_str_in_output", json!(true), json!([false])),
+        ("use_beam_search", json!(true), json!([false])),
+        ("length_penalty", json!(0.5), json!([1.0, 1])),
+        ("truncate_prompt_tokens", json!(1), json!([-1, -1.0])),
+        ("prompt_logprobs", json!(1), json!([])),
+        ("lora", json!([{"id": 0, "scale": 1.0}]), json!([[]])),
+        ("id_slot", json!(1), json!([-1, -1.0])),
+        ("n_probs", json!(2), json!([0, 0.0])),
+        ("post_sampling_probs", json!(true), json!([false])),
+        ("t_max_predict_ms", json!(5), json!([0, -1, -1.0])),
     ] {
         for path in [TEXT, CHAT] {
-            let (status, text) = said(&server, path, &json!({field: value}));
-            let named = text.contains(&format!("\"param\":\"{field}\""));
-            assert!(status == 400 && named, "{path} {field}: {text}");
-            taken(&server, path, &json!({field: nothing}));
+            let reply = said(&server, path, &json!({field: value}));
+            let named = reply.text.contains(&format!("\"param\":\"{field}\""));
+            assert!(
+                reply.status == 400 && named,
+                "{path} {field}: {}",
+                reply.text
+            );
+            taken(&server, path, &json!({field: null}));
+            for nothing in nothing.as_array().expect("a list") {
+                taken(&server, path, &json!({field: nothing}));
+            }
         }
     }
     // The way out is one that this endpoint has.
@@ -108,6 +72,54 @@ fn completions_refuse_other_servers_fields_as_chat_does() {
         refused(&server, TEXT, &more, says);
     }
     taken(&server, TEXT, &json!({"add_special_tokens": true}));
+}
+
+/// Whatever a surface's clients write for what they leave as it is, in any language.
+#[test]
+fn what_asks_for_nothing_is_taken() {
+    let server = Setup::of(&["llama"]).start();
+    let text_form = json!({"type": "text"});
+    for (path, field, nothing) in [
+        (CHAT, "modalities", json!([["text"]])),
+        (CHAT, "verbosity", json!(["medium"])),
+        (CHAT, "chat_template", json!([""])),
+        (CHAT, "functions", json!([[]])),
+        (CHAT, "function_call", json!(["none", "auto"])),
+        (TEXT, "best_of", json!([1, 1.0])),
+        (RESPONSES, "previous_response_id", json!([""])),
+        (RESPONSES, "conversation", json!([""])),
+        (RESPONSES, "background", json!([false])),
+        (RESPONSES, "truncation", json!(["disabled"])),
+        (RESPONSES, "response_format", json!([text_form])),
+        ("/v1/messages", "container", json!([""])),
+        ("/v1/messages", "mcp_servers", json!([[]])),
+        ("/v1/messages", "response_format", json!([text_form])),
+        ("/completion", "t_max_predict_ms", json!([0, -1, -1.0])),
+        ("/completion", "id_slot", json!([-1, -1.0])),
+        ("/completion", "n_indent", json!([0, 0.0])),
+        ("/completion", "min_keep", json!([0, 1, 1.0])),
+        ("/completion", "lora", json!([[]])),
+        ("/completion", "response_fields", json!([[]])),
+        ("/completion", "post_sampling_probs", json!([false])),
+        (
+            "/api/generate",
+            "options",
+            json!([{"tfs_z": 1, "num_predict": 1}, {"tfs_z": 1.0, "penalize_newline": true, "num_predict": 1}]),
+        ),
+        ("/api/generate", "images", json!([[]])),
+        ("/api/generate", "template", json!([""])),
+        ("/api/generate", "context", json!([[]])),
+        (
+            "/v1/embeddings",
+            "truncate_prompt_tokens",
+            json!([-1, -1.0]),
+        ),
+        ("/v1/embeddings", "embd_normalize", json!([2, 2.0])),
+    ] {
+        for nothing in nothing.as_array().expect("a list") {
+            taken(&server, path, &json!({field: nothing}));
+        }
+    }
 }
 
 #[test]
@@ -174,6 +186,15 @@ fn two_names_of_one_thing_must_say_the_same() {
         taken(&server, path, &json!({one: a, other: a}));
         taken(&server, path, &json!({one: null, other: a}));
     }
+    // One model has two names itself.
+    for [model, name] in [["llama", "llama:latest"], ["llama:latest", "llama"]] {
+        let both = json!({"model": model, "name": name});
+        taken(&server, "/api/chat", &both);
+        assert_eq!(server.post("/api/show", &both).status, 200, "{both}");
+    }
+    let other = json!({"name": "llama:8b"});
+    let says = "name: says something else than model, which is the same";
+    refused(&server, "/api/chat", &other, says);
     // What Ollama's own client leaves empty is not said.
     taken(&server, "/api/chat", &json!({"name": ""}));
     taken(&server, "/api/chat", &json!({"model": "", "name": "llama"}));
@@ -197,8 +218,7 @@ fn every_name_of_a_thing_counts() {
     let model = model.write();
     let server = Setup::of(&[model.path()]).start();
     let count = |more: Value| {
-        let (_, text) = said(&server, "/tokenize", &with(more, &[("model", json!(null))]));
-        let body: Value = serde_json::from_str(&text).expect("JSON");
+        let body = said(&server, "/tokenize", &with(more, &[("model", json!(null))])).json();
         body["count"].as_u64().expect("a count")
     };
     let bare = count(json!({}));
@@ -211,7 +231,7 @@ fn every_name_of_a_thing_counts() {
     assert_eq!(count(json!({"prompt": "Hi"})), bare + 1);
     for name in ["n", "n_cmpl"] {
         let two = json!({name: 2, "model": null});
-        let body: Value = serde_json::from_str(&said(&server, TEXT, &two).1).expect("JSON");
+        let body = said(&server, TEXT, &two).json();
         assert_eq!(body["choices"].as_array().map(Vec::len), Some(2), "{name}");
         let says = format!("{name}: must be 1 to 128, is 0");
         let none = json!({name: 0, "model": null});
