@@ -117,3 +117,14 @@ fn kernels_without_a_bound_and_bounds_without_a_kernel_fail() {
     let slow = Counts::from([(key("avx2", "norm"), 8.0)]);
     assert_eq!(report(&slow, &known, &["scalar", "avx2"]), 1);
 }
+
+#[test]
+fn a_machine_without_any_bounds_is_not_run_and_says_the_way_out() {
+    let known = bounds("avx2 norm 1\n").expect("bounds");
+    assert_eq!(not_run(&known, &["scalar", "avx2"]), None);
+    let why = not_run(&known, &["neon-nodot"]).unwrap_or_default();
+    let says = ["no bounds", "neon-nodot", "counts --write", "no failure"];
+    assert!(says.iter().all(|words| why.contains(words)), "{why}");
+    let why = not_run(&known, &[]).unwrap_or_default();
+    assert!(why.contains(std::env::consts::ARCH), "{why}");
+}

@@ -96,18 +96,33 @@ fn values_of_a_file_are_not_shown_raw() {
             "{n}: {said:.200}"
         );
     }
+    let texts = [
+        (Value::Str("0.6\n".to_owned()), r#"string "0.6\n""#),
+        (Value::Str(evil()), r#"string "evil\u{1b}[2Jxxx"#),
+        (Value::Bool(true), "bool true"),
+    ];
+    for (value, shown) in texts {
+        let said = [pooling_refusal(value.clone()), sampling_refusal(value)];
+        for said in said {
+            assert!(said.contains(shown) && said.len() < 1000, "{said:.200}");
+        }
+    }
     let huge = Value::Array(Array::Str((0..100_000).map(|i| format!("{i}")).collect()));
-    let pooled = tiny::changed("llama", &[("llama.pooling_type", huge.clone())]).unwrap();
-    let said = Pooling::of(pooled.metadata()).unwrap_err().to_string();
-    assert!(
-        said.contains("array of string") && said.len() < 1000,
-        "{said:.200}"
-    );
-    let sampled = tiny::changed("llama", &[("general.sampling.temp", huge)]).unwrap();
-    let said = SamplerParams::with_model_defaults(sampled.metadata());
-    let said = said.unwrap_err().to_string();
-    assert!(
-        said.contains("array of string") && said.len() < 1000,
-        "{said:.200}"
-    );
+    for said in [pooling_refusal(huge.clone()), sampling_refusal(huge)] {
+        let named = said.contains("array of string") && said.len() < 1000;
+        assert!(named, "{said:.200}");
+    }
+}
+
+/// Why a file's kind of pooling is refused.
+fn pooling_refusal(value: Value) -> String {
+    let file = tiny::changed("llama", &[("llama.pooling_type", value)]).unwrap();
+    Pooling::of(file.metadata()).unwrap_err().to_string()
+}
+
+/// Why a file's temperature is refused.
+fn sampling_refusal(value: Value) -> String {
+    let file = tiny::changed("llama", &[("general.sampling.temp", value)]).unwrap();
+    let read = SamplerParams::with_model_defaults(file.metadata());
+    read.unwrap_err().to_string()
 }

@@ -34,7 +34,7 @@ pub enum GgufError {
     WrongType {
         /// The key.
         key: String,
-        /// The type (and for integers the value) found.
+        /// The type and, but of an array, the value found.
         found: String,
         /// The type needed.
         wanted: &'static str,
@@ -171,7 +171,7 @@ impl Fault {
     }
 }
 
-/// A name from a file as it may stand in a one-line message: control characters escaped, and cut
+/// A name or a text from a file as it may stand in a one-line message: control characters escaped, and cut
 /// after 80 characters (with `…`).
 pub(crate) fn shown(name: &str) -> String {
     const MOST: usize = 80;

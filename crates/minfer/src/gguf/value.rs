@@ -1,5 +1,7 @@
 //! Metadata values as GGUF types them.
 
+use super::error::shown;
+
 /// An array of strings, kept in one allocation (a vocabulary has hundreds of thousands).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StrArray {
@@ -245,9 +247,11 @@ impl Value {
         })
     }
 
-    /// The type, and for numbers the value, for messages: `i32 -1`, `array of string`.
+    /// The type and the value, for messages: `i32 -1`, `bool true`, `string "none"` (as [`shown`]); of an array the types: `array of string`.
     pub(crate) fn summary(&self) -> String {
         match self {
+            Value::Bool(v) => format!("bool {v}"),
+            Value::Str(text) => format!("string \"{}\"", shown(text)),
             Value::F32(v) => format!("f32 {v}"),
             Value::F64(v) => format!("f64 {v}"),
             Value::Array(a) => format!("array of {}", a.element_type()),

@@ -1,5 +1,6 @@
 //! What this machine's threads can do at best, all at once: what speeds are judged by.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use super::threads::{ThreadPool, Worker};
 use super::{CpuError, machine_of};
 use crate::lanes::Machine;
 
-/// Bytes that are read: at least so many, at least [`CACHES`] times what the last cache holds, and no more
-/// than `MOST_BYTES`. What stays in a cache from pass to pass would make the limit too high: a cache of
+/// Bytes that are read: at least so many, at least [`CACHES`] times what the last caches hold together (each
+/// thread finds its own bytes in the one near to it), and no more than `MOST_BYTES`. What stays in a cache from pass to pass would make the limit too high: a cache of
 /// 260 MB served 8 % of 256 MB, and nothing that could be measured of 512 MB.
 const BYTES: usize = 256 << 20;
 const CACHES: usize = 2;
@@ -79,8 +80,9 @@ impl Roofline {
     /// # Errors
     /// No such machine, no threads, or no memory.
     pub fn new(n_threads: usize) -> Result<Roofline, CpuError> {
-        let cache = last_cache(|path| std::fs::read_to_string(path).ok()).unwrap_or(0);
-        Roofline::with_memory(n_threads, (CACHES * cache).clamp(BYTES, MOST_BYTES))
+        let caches = last_caches(|path| std::fs::read_to_string(path).ok());
+        let bytes = caches.saturating_mul(CACHES).clamp(BYTES, MOST_BYTES);
+        Roofline::with_memory(n_threads, bytes)
     }
 
     fn with_memory(n_threads: usize, bytes: usize) -> Result<Roofline, CpuError> {
@@ -163,23 +165,34 @@ impl Roofline {
     }
 }
 
-/// Bytes of the largest cache of the first CPU; `None` where the system has no files that say (only Linux
-/// has). `read` is given paths.
-fn last_cache(read: impl Fn(&str) -> Option<String>) -> Option<usize> {
-    let size = |index: usize| {
-        let text = read(&format!(
-            "/sys/devices/system/cpu/cpu0/cache/index{index}/size"
-        ))?;
-        let text = text.trim();
-        // The kernel prints KiB; other units only to be sure.
-        let (number, unit) = match text.as_bytes().last()? {
-            b'K' => (&text[..text.len() - 1], 1 << 10),
-            b'M' => (&text[..text.len() - 1], 1 << 20),
-            _ => (text, 1),
-        };
-        number.parse::<usize>().ok()?.checked_mul(unit)
+/// Bytes of the CPUs' largest caches, each counted once for all that share it; 0 where the system has no files
+/// that say (only Linux has). `read` is given paths.
+fn last_caches(read: impl Fn(&str) -> Option<String>) -> usize {
+    let file = |cpu: usize, index: usize, name: &str| {
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
+        read(&format!("{folder}/index{index}/{name}"))
     };
-    (0..).map_while(size).max()
+    let size = |cpu, index| bytes_of(&file(cpu, index, "size")?);
+    let largest = |cpu| {
+        let sizes = (0..).map_while(|index| size(cpu, index));
+        let (bytes, index) = sizes.zip(0..).max()?;
+        let shared = file(cpu, index, "shared_cpu_list");
+        let sharing = shared.map_or(cpu.to_string(), |list| list.trim().to_owned());
+        Some((sharing, bytes))
+    };
+    let caches: BTreeMap<String, usize> = (0..).map_while(largest).collect();
+    caches.into_values().fold(0, usize::saturating_add)
+}
+
+/// Bytes of a cache as the kernel prints them: in KiB; in other units only to be sure.
+fn bytes_of(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let (number, unit) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    number.parse::<usize>().ok()?.checked_mul(unit)
 }
 
 /// Seconds from all threads' start of `work` to the last one's end.
@@ -217,25 +230,45 @@ mod tests {
         assert_eq!(slower.best(&limits), limits);
     }
 
+    /// `cpus`: the sizes of each one's caches, and who shares the largest.
+    fn caches(cpus: &[(&[&str], &str)]) -> usize {
+        last_caches(|path| {
+            let path = path.strip_prefix("/sys/devices/system/cpu/cpu")?;
+            let (cpu, path) = path.split_once("/cache/index")?;
+            let (index, file) = path.split_once('/')?;
+            let (sizes, shared) = cpus.get(cpu.parse::<usize>().ok()?)?;
+            let index: usize = index.parse().ok()?;
+            let size = sizes.get(index)?;
+            match file {
+                "size" => Some(format!("{size}\n")),
+                "shared_cpu_list" if *size == sizes[sizes.len() - 1] => Some(format!("{shared}\n")),
+                "shared_cpu_list" => Some(format!("{cpu}\n")),
+                _ => panic!("{file}"),
+            }
+        })
+    }
+
     #[test]
-    fn the_last_cache_is_the_largest_that_the_system_lists() {
-        let of = |sizes: &[&str]| {
-            last_cache(|path| {
-                let path = path.strip_prefix("/sys/devices/system/cpu/cpu0/cache/index")?;
-                let (index, file) = path.split_once('/')?;
-                assert_eq!(file, "size");
-                sizes
-                    .get(index.parse::<usize>().ok()?)
-                    .map(|s| s.to_string())
-            })
-        };
-        assert_eq!(
-            of(&["48K\n", "64K\n", "2048K\n", "266240K\n"]),
-            Some(266_240 << 10)
-        );
-        assert_eq!(of(&["32K\n", "8M\n"]), Some(8 << 20));
-        assert_eq!(of(&["large\n"]), None);
-        assert_eq!(of(&[]), None);
+    fn the_last_caches_are_the_largest_that_the_system_lists() {
+        let xeon: &[&str] = &["48K", "64K", "2048K", "266240K"];
+        assert_eq!(caches(&[(xeon, "0-1"), (xeon, "0-1")]), 266_240 << 10);
+        assert_eq!(caches(&[(&["32K", "8M"], "0")]), 8 << 20);
+        assert_eq!(caches(&[(&["large"], "0")]), 0);
+        assert_eq!(caches(&[]), 0);
+    }
+
+    /// Threads keep what they read in the cache near to them: twelve of 32 MB are 384 MB.
+    #[test]
+    fn caches_that_not_all_cpus_share_add_up() {
+        let core: &[&str] = &["32K", "512K", "32768K"];
+        let groups: Vec<String> = (0..12)
+            .map(|g| format!("{}-{}", 4 * g, 4 * g + 3))
+            .collect();
+        let mut cpus: Vec<(&[&str], &str)> = (0..48).map(|i| (core, &*groups[i / 4])).collect();
+        assert_eq!(caches(&cpus), 12 * (32 << 20));
+        // A small core beside them, whose last cache is its second.
+        cpus.push((&["32K", "2M"], "48"));
+        assert_eq!(caches(&cpus), 12 * (32 << 20) + (2 << 20));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::{ExprRef, RegexBuilder};
 use llguidance::earley::{CGrammar, SlicedBiasComputer};
-use llguidance::toktrie::InferenceCapabilities;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
 
 use super::grammar::Grammar;
@@ -115,10 +115,13 @@ impl Constraints {
 
     fn compile_here(&self, spec: &ConstraintSpec) -> Result<Grammar, ConstraintError> {
         let kind = spec.kind();
+        let env = Some(self.tokens.env.clone());
+        let init = parsed(top_level(spec)?, env).map_err(|e| explained(spec, &e.all))?;
+        // What is refused from here on is too much together: no part is at fault.
         let parser = self
             .factory
-            .create_parser(top_level(spec)?)
-            .map_err(|e| explained(spec, &format!("{e:#}")))?;
+            .create_parser_from_init_default(init)
+            .map_err(|e| refuse(kind, &placed(spec, &format!("{e:#}"))))?;
         let marks: &[u32] = match spec {
             ConstraintSpec::Marked { tokens, .. } => tokens,
             _ => &[],
@@ -149,8 +152,9 @@ pub(super) fn check(spec: &ConstraintSpec) -> Result<(), ConstraintError> {
         return short_enough(spec).and_then(|()| top_level(spec).map(drop));
     }
     apart(spec, || {
-        let compiled = grammar_of(top_level(spec)?);
-        let grammar = compiled.map_err(|e| explained(spec, &e.all))?;
+        let init = parsed(top_level(spec)?, None).map_err(|e| explained(spec, &e.all))?;
+        let refused = |e: String| refuse(spec.kind(), &placed(spec, &e));
+        let grammar = grammar_of(init).map_err(refused)?;
         supported(spec, &grammar)
     })
 }
@@ -163,17 +167,25 @@ pub(super) struct Refusal {
     pub(super) cause: String,
 }
 
-/// A grammar without a vocabulary. It recurses: for a thread of its own.
-pub(super) fn grammar_of(top: TopLevelGrammar) -> Result<Arc<CGrammar>, Refusal> {
-    let init = GrammarInit::Serialized(top);
+/// What is to be compiled, read: the step that refuses what a spec says. It recurses: for a thread of its own.
+pub(super) fn parsed(top: TopLevelGrammar, env: Option<TokEnv>) -> Result<GrammarInit, Refusal> {
+    let read = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+        let (grammar, lexer) = GrammarInit::Serialized(top).to_internal(env, limits())?;
+        Ok(GrammarInit::Internal(grammar, lexer))
+    }));
+    read.map_err(|e| Refusal {
+        all: format!("{e:#}"),
+        cause: e.root_cause().to_string(),
+    })
+}
+
+/// A grammar without a vocabulary, of what was read; or why there is none. It recurses, too.
+fn grammar_of(init: GrammarInit) -> Result<Arc<CGrammar>, String> {
     let mut logger = Logger::new(0, 0);
     let compiled = panic_utils::catch_unwind(AssertUnwindSafe(|| {
         init.to_cgrammar(None, &mut logger, limits(), Vec::new())
     }));
-    compiled.map_err(|e| Refusal {
-        all: format!("{e:#}"),
-        cause: e.root_cause().to_string(),
-    })
+    compiled.map_err(|e| format!("{e:#}"))
 }
 
 /// What llguidance refuses, with its place.
@@ -270,10 +282,6 @@ fn check_lark(kind: &'static str, text: &str) -> Result<(), ConstraintError> {
             limit: DEFINITIONS,
         });
     }
-    if sets_temperature(text) {
-        let why = "temperature= is not supported; set the request's";
-        return Err(refuse(kind, why));
-    }
     repeats::in_lark(text).map_err(|why| refuse(kind, &why))
 }
 
@@ -352,23 +360,6 @@ fn placed<'a>(spec: &ConstraintSpec, message: &'a str) -> Cow<'a, str> {
         }
         _ => message.into(),
     }
-}
-
-/// Whether a rule of a Lark grammar asks for a temperature: `name[temperature=…]`.
-fn sets_temperature(text: &str) -> bool {
-    text.match_indices("temperature").any(|(at, word)| {
-        let before = text.get(..at).and_then(|t| t.lines().last());
-        let after = text.get(at..).and_then(|t| t.strip_prefix(word));
-        let attribute = before
-            .and_then(|b| b.split_once('['))
-            .is_some_and(|(name, others)| {
-                // In a text, a pattern or a schema it is but words.
-                !name.contains(['"', '/'])
-                    && name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-                    && (others.trim().is_empty() || others.contains(','))
-            });
-        attribute && after.is_some_and(|a| a.trim_start().starts_with('='))
-    })
 }
 
 fn refuse(kind: &'static str, why: &str) -> ConstraintError {

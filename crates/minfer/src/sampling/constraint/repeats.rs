@@ -1,4 +1,5 @@
-//! How often a part must come at least, in regular expressions and Lark: `{n}`, `{n,}`, `{n,m}`, in Lark also `~n` and `~n..m`.
+//! What regular expressions and Lark ask for and can't have: how often a part must come at least (`{n}`, `{n,}`, `{n,m}`, in Lark also `~n` and `~n..m`), and in Lark
+//! a temperature.
 //!
 //! What may come often costs nothing; what must come more often than any answer is long can never be fulfilled.
 
@@ -24,7 +25,7 @@ pub(super) fn in_regex(text: &str) -> Result<(), String> {
     scan(text, Within::Regex { class: 0 }, false)
 }
 
-/// The same of a Lark grammar, and of the schemas within it.
+/// The same of a Lark grammar, and of the schemas within it; and refuses a rule that asks for a temperature.
 pub(super) fn in_lark(text: &str) -> Result<(), String> {
     scan(text, Within::Rules, true)
 }
@@ -56,7 +57,8 @@ fn scan(text: &str, mut within: Within, lark: bool) -> Result<(), String> {
             (Within::Regex { class }, ']') => Within::Regex {
                 class: class.saturating_sub(1),
             },
-            (Within::Regex { class: 0 }, '/') if lark => Within::Rules,
+            // Lark ends it even within a class.
+            (Within::Regex { .. }, '/') if lark => Within::Rules,
             (within @ Within::Regex { class: 0 }, '{') => {
                 least(text, rest)?;
                 within
@@ -81,6 +83,10 @@ fn rules<'a>(text: &str, c: char, rest: &'a str) -> Result<(Within, &'a str), St
         '/' => (Within::Regex { class: 0 }, rest),
         '{' | '~' => {
             least(text, rest)?;
+            (Within::Rules, rest)
+        }
+        '=' => {
+            no_temperature(text, rest)?;
             (Within::Rules, rest)
         }
         '%' => (Within::Rules, json(text, rest)?),
@@ -109,6 +115,21 @@ fn place(text: &str, rest: &str) -> String {
     let line = before.matches('\n').count().saturating_add(1);
     let column = before.lines().last().map_or(0, |l| l.chars().count());
     format!("line {line}, column {column}")
+}
+
+/// Refuses the attribute `[temperature=…]`, where what comes after its `=` is given. Outside of texts, patterns and schemas nothing else has one.
+fn no_temperature(text: &str, rest: &str) -> Result<(), String> {
+    let before = text
+        .get(..text.len().saturating_sub(rest.len()))
+        .and_then(|before| before.strip_suffix('='));
+    let name = before.unwrap_or_default().trim_end_matches([' ', '\t']);
+    match name.ends_with("temperature") {
+        true => Err(format!(
+            "{}: temperature= is not supported; set the request's",
+            place(text, rest)
+        )),
+        false => Ok(()),
+    }
 }
 
 /// What comes after an escape: `\n`, `\x{41}`, `\p{Greek}`.
@@ -172,6 +193,34 @@ mod tests {
         ] {
             let e = in_lark(text).unwrap_err();
             assert!(e.contains(place), "{e}");
+        }
+    }
+
+    /// Only as an attribute: in a text, a pattern, a comment or a schema it is but words.
+    #[test]
+    fn a_temperature_is_told_from_words() {
+        for text in [
+            "start: a\na[temperature=0.5]: \"a\"",
+            "start: a\na[capture, temperature = 0]: \"a\"",
+            "start: a\na[capture=\"x\",\ttemperature\t=1]: \"a\"",
+            "start: a\na[\ntemperature=1]: \"a\"",
+            r#"start: "x" %lark { start[temperature=0.5]: /y/ }"#,
+            r#"start: "\"" a[temperature=0.5]: /y/ "\"""#,
+            r#"start: /[/ a[temperature=0.5]: /]/"#,
+            r#"start: %json {"enum": ["x"]} a[temperature=1]: /y/"#,
+        ] {
+            let e = in_lark(text).unwrap_err();
+            let place = e.starts_with("line ") && e.contains(": temperature= is not");
+            assert!(place, "{text}: {e}");
+        }
+        for text in [
+            r#"start: "a[temperature=0.5]" /b[temperature=0.5]/"#,
+            r#"start: "\"a[temperature=0.5]" "b""#,
+            "start: a // a[temperature=0.5]: \"\n# a[temperature=0.5]:\na: \"b\"",
+            r#"start: %json {"enum": ["x[top_p, temperature=0.5]"]}"#,
+            "start: temperature\ntemperature[capture=\"t\"]: /x/",
+        ] {
+            assert_eq!(in_lark(text), Ok(()), "{text}");
         }
     }
 

@@ -192,8 +192,10 @@ fn expressions_and_grammars_are_refused_by_part() {
     );
     refused(
         lark("start: a\na[temperature=0.5]: \"a\""),
-        &["temperature="],
+        &["line 2, column 14: temperature="],
     );
+    let nested = r#"start: "x" %lark { start[temperature=0.5]: /y/ }"#;
+    refused(lark(nested), &["temperature="]);
     refused(lark("start: a \"x\"\na[stop=\"y\"]: /.*/"), &["stop="]);
 }
 
@@ -344,6 +346,16 @@ fn what_is_wrong_with_a_schema_is_told_with_its_place() {
             "at #/properties/b: ",
             "strin",
         ),
+        (
+            r#"{"type":"object","properties":{"a":{"enum":[]},"b":{"enum":[]}},"required":["b"]}"#,
+            "at #/properties/b: ",
+            "empty",
+        ),
+        (
+            r#"{"type":"object","additionalProperties":{"enum":[]},"properties":{"b":{"enum":[]}},"required":["b"]}"#,
+            "at #/properties/b: ",
+            "empty",
+        ),
     ] {
         refused(schema(text), &[at, says]);
         let early = schema(text).check().unwrap_err().to_string();
@@ -356,6 +368,7 @@ fn what_is_wrong_with_a_schema_is_told_with_its_place() {
 fn no_refusal_names_a_setting_that_nobody_has() {
     let words = |n: usize| (0..n).map(|i| format!(r#""w{i}x{}""#, i * 7919));
     let many = words(20_000).collect::<Vec<_>>().join(",");
+    let mut refused = 0;
     for spec in [
         schema(r#"{"oneOf":[{"type":"string","minLength":1},{"type":"string","maxLength":3}]}"#),
         schema(&format!(r#"{{"enum":[{many}]}}"#)),
@@ -365,11 +378,14 @@ fn no_refusal_names_a_setting_that_nobody_has() {
         let Err(e) = QWEN.constraints.compile(&spec) else {
             continue;
         };
+        refused += 1;
         let text = e.to_string();
         for theirs in ["coerce", "option ", "limits.", "limit for", "lexer", "fuel"] {
             assert!(!text.contains(theirs), "{text}");
         }
     }
+    // The words and the first expression are followed.
+    assert_eq!(refused, 2, "specs were refused");
 }
 
 /// Each may come after any of those before it, which takes seconds where there are thousands.
