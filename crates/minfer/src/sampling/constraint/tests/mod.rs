@@ -72,29 +72,38 @@ impl Model {
 
     /// Whether a constraint takes a text, and may end after it. By single bytes.
     fn takes(&self, spec: &ConstraintSpec, text: &str) -> bool {
+        self.follow(spec, text).expect("followed")
+    }
+
+    /// As [`Model::takes`]; an error where the constraint can't be followed, which is no verdict.
+    fn follow(&self, spec: &ConstraintSpec, text: &str) -> Result<bool, ConstraintError> {
         let mut constraint = self.compile(spec);
         for token in self.bytes(text.as_bytes()) {
-            let masked = self.allowed_here(&mut *constraint, token);
+            let masked = self.may(&mut *constraint, token)?;
             assert_eq!(
                 masked,
                 constraint.accept(token).is_ok(),
                 "{spec:?} {text:?}"
             );
             if !masked {
-                return false;
+                return Ok(false);
             }
         }
         let eog = self.tokenizer.eog()[0];
-        let ends = self.allowed_here(&mut *constraint, eog);
+        let ends = self.may(&mut *constraint, eog)?;
         assert_eq!(ends, constraint.accept(eog).is_ok());
         assert!(!ends || constraint.is_done());
-        ends
+        Ok(ends)
     }
 
     fn allowed_here(&self, constraint: &mut dyn Constraint, token: u32) -> bool {
+        self.may(constraint, token).unwrap()
+    }
+
+    fn may(&self, constraint: &mut dyn Constraint, token: u32) -> Result<bool, ConstraintError> {
         let mut logits = vec![0.0; self.tokenizer.n_vocab()];
-        constraint.mask(&mut logits).unwrap();
-        logits[token as usize] == 0.0
+        constraint.mask(&mut logits)?;
+        Ok(logits[token as usize] == 0.0)
     }
 
     /// Random tokens that a constraint allows, to its end; and the text. After `soft` tokens it takes what closes.
