@@ -84,8 +84,23 @@ await check("markdown is rendered while it streams", async () => {
       if (answer) window.seen.push([answer.querySelectorAll("h4, li, pre").length, answer.innerText.length]);
     };
     new MutationObserver(look).observe(document.getElementById("log"), { subtree: true, childList: true });
+    // However busy the machine is, what has come reaches the page piece by piece, a frame apart.
+    window.network = window.fetch;
+    window.fetch = async (...request) => {
+      const answer = await window.network(...request);
+      const pieces = new TransformStream({
+        async transform(chunk, to) {
+          for (let at = 0; at < chunk.length; at += 512) {
+            await new Promise(requestAnimationFrame);
+            to.enqueue(chunk.slice(at, at + 512));
+          }
+        },
+      });
+      return new Response(answer.body.pipeThrough(pieces), answer);
+    };
   });
   const answer = await chat.force("Show me.", MARKDOWN);
+  await page.evaluate(() => { window.fetch = window.network; });
   assert.equal((await chat.stored()).at(-1).text, MARKDOWN);
   const seen = await page.evaluate(() => window.seen);
   assert.ok(new Set(seen.map(([, length]) => length)).size > 5, "it came at once");
