@@ -3,7 +3,8 @@
 packages: gguf==0.19.0 numpy==2.4.6
 
 Each turn is one process of minfer, then one of llama.cpp, with one warm-up of each test. llama.cpp is
-given the faster of its flash-attention settings, chosen per test by the first turns. A turn in which it
+given the faster of its flash-attention settings, chosen per test by the first turns (or the one of
+--flash-attn; time to the first token is measured with its default). A turn in which it
 falls below half of its own median is a turn in which its spinning barrier lost a CPU: left out of its
 median, and counted.
 """
@@ -36,6 +37,7 @@ class Peers:
         self.own = Minfer(os.environ["MINFER"])
         self.peer = LlamaCpp(args.llama_cpp)
         self.turns = args.turns
+        self.settings = {"off": (0,), "on": (1,), None: (0, 1)}[args.flash_attn]
         self.cache = Path(os.environ["MINFER_CACHE"])
         self.figures, self.not_run, self.failed = [], 0, 0
 
@@ -111,8 +113,8 @@ class Peers:
                       f"{spread(good)} fa {fa}", f"{lost} turns left out" if lost else "")
 
     def peer_turn(self, path, tests, threads, peer, deciding, repetitions=1, flags=(), cpu=None):
-        """llama.cpp's speeds: with both flash-attention settings in turns that decide, then with the faster."""
-        for fa in (0, 1):
+        """llama.cpp's speeds: with all flash-attention settings asked for in turns that decide, then with the faster."""
+        for fa in self.settings:
             chosen = {t: s for t, s in tests.items() if deciding or faster(peer[t]) == fa}
             if chosen:
                 args = (path, chosen.values(), threads, repetitions, "-fa", fa, *flags)
@@ -176,7 +178,7 @@ class Peers:
             got = _engines.rates(self.own.bench(path, shapes.values(), 2, 1).out)
             for t, shape in shapes.items():
                 own[t] += got[shape]
-            for fa in (0, 1):
+            for fa in self.settings:
                 chosen = {t: n for t, n in counts.items() if _figures.decides(turn, turns) or faster(peer[t]) == fa}
                 if chosen:
                     out = self.peer.batched(path, SEQUENCE_STEPS, SEQUENCE_STEPS, list(chosen.values()), 2, fa).out
@@ -207,7 +209,7 @@ class Peers:
         """Peak resident memory of a process that wrote the KV of a whole context."""
         path, shapes = self.path(name), [Shape(4096, 0)]
         own = self.own.bench(path, shapes, 2, 1).peak_mb
-        peer = min(self.peer.bench(path, shapes, 2, 1, "-fa", fa, "--no-warmup").peak_mb for fa in (0, 1))
+        peer = min(self.peer.bench(path, shapes, 2, 1, "-fa", fa, "--no-warmup").peak_mb for fa in self.settings)
         self.tell(name, "memory", own, " MB", "<=", _marks.mark(name, "memory"), f"{own:.0f} MB", f"{peer:.0f} MB")
 
 
@@ -217,6 +219,8 @@ def arguments():
     parser.add_argument("models", nargs="*", metavar="MODEL", help="models by name, or a part of it (default: all)")
     parser.add_argument("--tests", metavar="T,…", help="only these tests (default: all)")
     parser.add_argument("--turns", type=int, metavar="N", help="turns of each test (default: 2 to 9, by its cost)")
+    parser.add_argument("--flash-attn", choices=("on", "off"),
+                        help="only this setting in llama.cpp's benches (default: the faster; at depth both take long)")
     parser.add_argument("--llama-cpp", metavar="DIR", help="use the programs in DIR/native/bin and DIR/avx2/bin")
     parser.add_argument("--list", action="store_true", help="print the models, tests and marks, and measure nothing")
     args = parser.parse_args()

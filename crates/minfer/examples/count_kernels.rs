@@ -248,14 +248,16 @@ fn store(machine: Machine, part: KvPart, ty: KvType) {
         pages_per_seq: cache.pages.len(),
         region: cache.k.as_mut_ptr(),
     };
-    let name = match part {
+    let what = match part {
         KvPart::K => format!("store K {}", ty.name()),
         KvPart::V => format!("store V {}", ty.name()),
     };
-    count(&name, PAGE * HEAD_DIM, || {
-        // SAFETY: `x` has a page's rows, and the region that page, each slot once.
-        unsafe { kv_store(machine, &args, 0..PAGE) };
-    });
+    for (rows, name) in [(PAGE, what.clone()), (1, what + " one row")] {
+        count(&name, rows * HEAD_DIM, || {
+            // SAFETY: `x` has a page's rows, and the region that page, each slot once.
+            unsafe { kv_store(machine, &args, 0..rows) };
+        });
+    }
 }
 
 fn ropes(machine: Machine) {

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::{Kernel, Lanes};
+use super::{Kernel, LANES, Lanes};
 
 /// Two 256-bit registers seen as sixteen lanes, with the dot product `T`.
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +203,47 @@ pub unsafe fn hmax(a: __m256) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps::<1>(v, v)))
 }
 
+/// Turns eight vectors: lane l of vector v becomes lane v of vector l.
+#[inline(always)]
+unsafe fn turn(v: [__m256; 8]) -> [__m256; 8] {
+    // Four rows at a time, within the halves of the registers; then the halves.
+    let a = halves([v[0], v[1], v[2], v[3]]);
+    let b = halves([v[4], v[5], v[6], v[7]]);
+    const LOW: i32 = 0x20;
+    const HIGH: i32 = 0x31;
+    [
+        _mm256_permute2f128_ps::<LOW>(a[0], b[0]),
+        _mm256_permute2f128_ps::<LOW>(a[1], b[1]),
+        _mm256_permute2f128_ps::<LOW>(a[2], b[2]),
+        _mm256_permute2f128_ps::<LOW>(a[3], b[3]),
+        _mm256_permute2f128_ps::<HIGH>(a[0], b[0]),
+        _mm256_permute2f128_ps::<HIGH>(a[1], b[1]),
+        _mm256_permute2f128_ps::<HIGH>(a[2], b[2]),
+        _mm256_permute2f128_ps::<HIGH>(a[3], b[3]),
+    ]
+}
+
+/// Turns the 4 x 4 matrices that each half of the four vectors makes, in place.
+#[inline(always)]
+unsafe fn halves(v: [__m256; 4]) -> [__m256; 4] {
+    let (a, b) = (
+        _mm256_unpacklo_ps(v[0], v[1]),
+        _mm256_unpackhi_ps(v[0], v[1]),
+    );
+    let (c, d) = (
+        _mm256_unpacklo_ps(v[2], v[3]),
+        _mm256_unpackhi_ps(v[2], v[3]),
+    );
+    let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+    let (c, d) = (_mm256_castps_pd(c), _mm256_castps_pd(d));
+    [
+        _mm256_castpd_ps(_mm256_unpacklo_pd(a, c)),
+        _mm256_castpd_ps(_mm256_unpackhi_pd(a, c)),
+        _mm256_castpd_ps(_mm256_unpacklo_pd(b, d)),
+        _mm256_castpd_ps(_mm256_unpackhi_pd(b, d)),
+    ]
+}
+
 /// Applies an intrinsic to both halves.
 macro_rules! both {
     ($f:ident($a:expr)) => {
@@ -319,6 +360,25 @@ impl<T: Dot> Lanes for Ymm<T> {
     #[inline(always)]
     unsafe fn f_bits(a: Self::F) -> Self::I {
         both!(_mm256_castps_si256(a))
+    }
+    #[inline(always)]
+    unsafe fn f_turn(v: &mut [Self::F; LANES]) {
+        let from = *v;
+        let (mut tl, mut tr) = ([from[0].0; 8], [from[0].0; 8]);
+        let (mut bl, mut br) = (tl, tr);
+        let mut i = 0;
+        while i < 8 {
+            (tl[i], tr[i]) = from[i];
+            (bl[i], br[i]) = from[8 + i];
+            i += 1;
+        }
+        let (tl, tr, bl, br) = (turn(tl), turn(tr), turn(bl), turn(br));
+        let mut i = 0;
+        while i < 8 {
+            v[i] = (tl[i], bl[i]);
+            v[8 + i] = (tr[i], br[i]);
+            i += 1;
+        }
     }
 
     #[inline(always)]

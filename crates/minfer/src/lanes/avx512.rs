@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Lanes};
+use super::{Kernel, LANES, Lanes};
 
 /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,27 @@ pub unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 #[inline(always)]
 unsafe fn upper(a: __m512) -> __m256 {
     _mm512_extractf32x8_ps::<1>(a)
+}
+
+/// Turns the 4 x 4 matrices that quarter k of the four vectors makes, each in place.
+#[inline(always)]
+unsafe fn quarters(v: [__m512; 4]) -> [__m512; 4] {
+    let (a, b) = (
+        _mm512_unpacklo_ps(v[0], v[1]),
+        _mm512_unpackhi_ps(v[0], v[1]),
+    );
+    let (c, d) = (
+        _mm512_unpacklo_ps(v[2], v[3]),
+        _mm512_unpackhi_ps(v[2], v[3]),
+    );
+    let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+    let (c, d) = (_mm512_castps_pd(c), _mm512_castps_pd(d));
+    [
+        _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)),
+        _mm512_castpd_ps(_mm512_unpackhi_pd(a, c)),
+        _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)),
+        _mm512_castpd_ps(_mm512_unpackhi_pd(b, d)),
+    ]
 }
 
 impl Lanes for Avx512 {
@@ -118,6 +139,35 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn f_bits(a: Self::F) -> Self::I {
         _mm512_castps_si512(a)
+    }
+    #[inline(always)]
+    unsafe fn f_turn(v: &mut [Self::F; LANES]) {
+        // Four rows at a time, within the quarters of the registers; then the quarters.
+        let mut q = [_mm512_setzero_ps(); LANES];
+        let mut i = 0;
+        while i < LANES {
+            let r = quarters([v[i], v[i + 1], v[i + 2], v[i + 3]]);
+            (q[i], q[i + 1], q[i + 2], q[i + 3]) = (r[0], r[1], r[2], r[3]);
+            i += 4;
+        }
+        const EVEN: i32 = 0b10_00_10_00;
+        const ODD: i32 = 0b11_01_11_01;
+        let mut j = 0;
+        while j < 4 {
+            let (a, b) = (
+                _mm512_shuffle_f32x4::<EVEN>(q[j], q[4 + j]),
+                _mm512_shuffle_f32x4::<EVEN>(q[8 + j], q[12 + j]),
+            );
+            let (c, d) = (
+                _mm512_shuffle_f32x4::<ODD>(q[j], q[4 + j]),
+                _mm512_shuffle_f32x4::<ODD>(q[8 + j], q[12 + j]),
+            );
+            v[j] = _mm512_shuffle_f32x4::<EVEN>(a, b);
+            v[4 + j] = _mm512_shuffle_f32x4::<EVEN>(c, d);
+            v[8 + j] = _mm512_shuffle_f32x4::<ODD>(a, b);
+            v[12 + j] = _mm512_shuffle_f32x4::<ODD>(c, d);
+            j += 1;
+        }
     }
 
     #[inline(always)]

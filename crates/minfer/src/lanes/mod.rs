@@ -108,6 +108,8 @@ pub trait Lanes: Copy + 'static {
     unsafe fn f_to_i(a: Self::F) -> Self::I;
     /// The same bits as integers.
     unsafe fn f_bits(a: Self::F) -> Self::I;
+    /// Sixteen vectors turned: lane l of vector v becomes lane v of vector l.
+    unsafe fn f_turn(v: &mut [Self::F; LANES]);
 
     /// 16 i32 from memory.
     unsafe fn i_load(p: *const i32) -> Self::I;

@@ -8,7 +8,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 use std::marker::PhantomData;
 
-use super::{Kernel, Lanes};
+use super::{Kernel, LANES, Lanes};
 
 /// Four 128-bit registers seen as sixteen lanes, with the dot product `T`.
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +193,21 @@ unsafe fn bfloat_to_f32(h: uint16x4_t) -> float32x4_t {
     vreinterpretq_f32_u32(vshll_n_u16::<16>(h))
 }
 
+/// Turns four vectors: lane l of vector v becomes lane v of vector l.
+#[inline(always)]
+unsafe fn turn(v: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    let (a, b) = (vtrn1q_f32(v[0], v[1]), vtrn2q_f32(v[0], v[1]));
+    let (c, d) = (vtrn1q_f32(v[2], v[3]), vtrn2q_f32(v[2], v[3]));
+    let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
+    let (c, d) = (vreinterpretq_f64_f32(c), vreinterpretq_f64_f32(d));
+    [
+        vreinterpretq_f32_f64(vtrn1q_f64(a, c)),
+        vreinterpretq_f32_f64(vtrn1q_f64(b, d)),
+        vreinterpretq_f32_f64(vtrn2q_f64(a, c)),
+        vreinterpretq_f32_f64(vtrn2q_f64(b, d)),
+    ]
+}
+
 impl<T: Dot> Lanes for Quad<T> {
     type F = [float32x4_t; 4];
     type I = I4;
@@ -312,6 +327,29 @@ impl<T: Dot> Lanes for Quad<T> {
     #[inline(always)]
     unsafe fn f_bits(a: Self::F) -> Self::I {
         quad!(vreinterpretq_s32_f32(a))
+    }
+    #[inline(always)]
+    unsafe fn f_turn(v: &mut [Self::F; LANES]) {
+        let from = *v;
+        let mut i = 0;
+        while i < 4 {
+            let mut j = 0;
+            while j < 4 {
+                let t = turn([
+                    from[4 * j][i],
+                    from[4 * j + 1][i],
+                    from[4 * j + 2][i],
+                    from[4 * j + 3][i],
+                ]);
+                let mut r = 0;
+                while r < 4 {
+                    v[4 * i + r][j] = t[r];
+                    r += 1;
+                }
+                j += 1;
+            }
+            i += 1;
+        }
     }
 
     #[inline(always)]

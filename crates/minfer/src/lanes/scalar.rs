@@ -147,6 +147,13 @@ impl Lanes for Scalar {
     unsafe fn f_bits(a: Self::F) -> Self::I {
         each!(l => a[l].to_bits() as i32)
     }
+    #[inline(always)]
+    unsafe fn f_turn(v: &mut [Self::F; LANES]) {
+        let from = *v;
+        for (l, to) in v.iter_mut().enumerate() {
+            *to = each!(r => from[r][l]);
+        }
+    }
 
     #[inline(always)]
     unsafe fn i_load(p: *const i32) -> Self::I {

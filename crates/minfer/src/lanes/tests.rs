@@ -555,3 +555,33 @@ fn kernel_macro_runs_on_every_machine() {
         assert_eq!(unsafe { sum(m, &x) }, 12720.0);
     }
 }
+
+super::kernel! {
+    /// No precondition.
+    unsafe fn turn<L>(rows: &mut [[f32; LANES]; LANES]) {
+        let mut v = [L::f_zero(); LANES];
+        for (v, row) in v.iter_mut().zip(rows.iter()) {
+            *v = L::f_load(row.as_ptr());
+        }
+        L::f_turn(&mut v);
+        for (v, row) in v.into_iter().zip(rows) {
+            L::f_store(row.as_mut_ptr(), v);
+        }
+    }
+}
+
+#[test]
+fn sixteen_vectors_turn() {
+    let number = |v: usize, l: usize| (LANES * v + l) as f32;
+    for m in machines() {
+        let mut rows: [[f32; LANES]; LANES] =
+            std::array::from_fn(|v| std::array::from_fn(|l| number(v, l)));
+        // SAFETY: no precondition.
+        unsafe { turn(m, &mut rows) };
+        for (v, row) in rows.iter().enumerate() {
+            for (l, x) in row.iter().enumerate() {
+                assert_eq!(*x, number(l, v), "{}", m.name());
+            }
+        }
+    }
+}

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::matmul::codes;
 use crate::graph::{KvPart, KvShape, KvType, PAGE, SEGMENT};
-use crate::lanes::{LANES, Machine, kernel};
+use crate::lanes::{LANES, Lanes, Machine, kernel};
 
 /// How Q8_0 regions are laid out: blocks of 32 channels of a position have one f16 scale.
 ///
@@ -104,7 +104,9 @@ pub struct StoreArgs<'a> {
 /// no two rows have one place; nobody reads the region meanwhile. `head_dim` is as [`StoreArgs`] says.
 pub unsafe fn kv_store(machine: Machine, args: &StoreArgs<'_>, rows: Range<usize>) {
     let shape = (args.n_head_kv, args.head_dim);
-    for row in rows {
+    let mut row = rows.start;
+    while row < rows.end {
+        let n = args.side_by_side(row, rows.end);
         let (slot, seq) = (args.slots[row] as usize, args.row_seq[row] as usize);
         let page = args.page_table[seq * args.pages_per_seq + slot / PAGE];
         debug_assert!(
@@ -114,15 +116,34 @@ pub unsafe fn kv_store(machine: Machine, args: &StoreArgs<'_>, rows: Range<usize
         for head in 0..args.n_head_kv {
             let x = args.x.add(row * args.x_stride + head * args.head_dim);
             let to = head_offset(args.ty, shape, page as usize, head);
-            let kept = (args.part, args.ty);
-            kv_store_head(
-                machine,
-                kept,
-                args.head_dim,
-                x,
-                slot % PAGE,
-                args.region.add(to),
-            );
+            let (t, to) = (slot % PAGE, args.region.add(to));
+            match (args.part, args.ty, n) {
+                (KvPart::K, KvType::F16, LANES) => {
+                    store_k_f16_turned(machine, x, args.x_stride, args.head_dim, t, to.cast());
+                }
+                (KvPart::K, KvType::F32, LANES) => {
+                    store_k_f32_turned(machine, x, args.x_stride, args.head_dim, t, to.cast());
+                }
+                _ => kv_store_head(machine, (args.part, args.ty), args.head_dim, x, t, to),
+            }
+        }
+        row += n;
+    }
+}
+
+impl StoreArgs<'_> {
+    /// How many rows from `row` on are written at once: sixteen keys that follow one another in a page, else one.
+    fn side_by_side(&self, row: usize, end: usize) -> usize {
+        let turned = self.part == KvPart::K && self.ty != KvType::Q8_0;
+        let (slot, last) = (self.slots[row] as usize, row + LANES - 1);
+        let fits = turned && last < end && slot % PAGE + LANES <= PAGE;
+        let follows = |i: usize| {
+            self.slots[i] == self.slots[i - 1] + 1 && self.row_seq[i] == self.row_seq[row]
+        };
+        if fits && (row + 1..=last).all(follows) {
+            LANES
+        } else {
+            1
         }
     }
 }
@@ -208,6 +229,51 @@ kernel! {
             c += LANES;
         }
     }
+}
+
+kernel! {
+    /// One head of sixteen rows, `stride` values apart, into positions from `t` on of a K page at `to`.
+    unsafe fn store_k_f16_turned<L>(x: *const f32, stride: usize, head_dim: usize, t: usize, to: *mut u16) {
+        let mut c = 0;
+        while c < head_dim {
+            let v = turned::<L>(x.add(c), stride);
+            let mut i = 0;
+            while i < LANES {
+                L::f_store_f16(to.add((c + i) * PAGE + t), v[i]);
+                i += 1;
+            }
+            c += LANES;
+        }
+    }
+}
+
+kernel! {
+    /// As [`store_k_f16_turned`], unconverted.
+    unsafe fn store_k_f32_turned<L>(x: *const f32, stride: usize, head_dim: usize, t: usize, to: *mut f32) {
+        let mut c = 0;
+        while c < head_dim {
+            let v = turned::<L>(x.add(c), stride);
+            let mut i = 0;
+            while i < LANES {
+                L::f_store(to.add((c + i) * PAGE + t), v[i]);
+                i += 1;
+            }
+            c += LANES;
+        }
+    }
+}
+
+/// Sixteen channels of sixteen rows, `stride` values apart: a vector a channel.
+#[inline(always)]
+unsafe fn turned<L: Lanes>(x: *const f32, stride: usize) -> [L::F; LANES] {
+    let mut v = [L::f_zero(); LANES];
+    let mut i = 0;
+    while i < LANES {
+        v[i] = L::f_load(x.add(i * stride));
+        i += 1;
+    }
+    L::f_turn(&mut v);
+    v
 }
 
 kernel! {

@@ -16,7 +16,8 @@
 //!    slots in order, then the horizontal tree.
 //! 4. `o[c]` starts at +0 and goes `fma(v[s][c], p[s], o[c])` over the slots in order; at the end `+ 0`
 //!    (which makes -0 into +0, so that slots with `p = 0` leave no trace). Of a Q8_0 region `v` is code
-//!    times scale, which f32 holds exactly.
+//!    times scale, which f32 holds exactly. Stored values are finite: another row's infinity may turn a row
+//!    of its tile into NaN.
 //! 5. The first segment of a row is its running result. Each later one is merged:
 //!    `n = max(m, m')`, `a = exp(m - n)`, `b = exp(m' - n)`, `l = fma(l', b, l * a)`, `o = fma(o', b, o * a)`.
 //! 6. The result is `o * (1 / l)`.
@@ -34,6 +35,7 @@
 
 mod phases;
 mod quantized;
+mod queries;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -45,7 +47,8 @@ use super::kv::head_offset;
 use crate::graph::{KvType, PAGE, SEGMENT};
 use crate::lanes::{LANES, Machine};
 
-use phases::{Block, Merge, Part, Scores, Softmax};
+use phases::{Block, Merge, Part, Scores, Sight, Softmax};
+use queries::turn_queries;
 pub use scratch::Scratch;
 use values::Values;
 
@@ -155,16 +158,10 @@ impl AttnArgs<'_> {
             return quantized::pack_q(machine, self, kv_head, rows, out);
         }
         let (hd, group) = (self.head_dim, self.group());
-        let n = rows.len() * group;
-        for r in 0..n {
-            let head = kv_head * group + r % group;
-            let q = self
-                .q
-                .add((rows.start + r / group) * self.q_stride + head * hd);
-            for d in 0..hd {
-                *out.add(d * n + r) = *q.add(d);
-            }
-        }
+        let q = self
+            .q
+            .add(rows.start * self.q_stride + kv_head * group * hd);
+        turn_queries(machine, q, self.q_stride, (rows.len(), group, hd), out);
     }
 
     /// Where page `index` of the tile's sequence has this head's keys and values.
@@ -236,17 +233,24 @@ impl AttnArgs<'_> {
     ) {
         let mut blocks = [const { Block::EMPTY }; SEGMENT / PAGE];
         let n = self.blocks(kv_head, rows, segment, last, &mut blocks);
-        let (blocks, group) = (&blocks[..n], self.group());
-        let (q, scores) = (scratch.q(), scratch.scores());
-        let (n_rows, head_dim) = (rows.len() * group, self.head_dim);
+        let blocks = &blocks[..n];
+        let sight = Sight {
+            group: self.group(),
+            end: self.visible(rows.start).end,
+            window: self.window,
+            base: segment * SEGMENT,
+        };
+        let (q, scores, both) = (scratch.q(), scratch.scores(), (blocks, sight));
+        let (n_rows, head_dim) = (rows.len() * sight.group, self.head_dim);
         match self.k_type {
-            KvType::F16 => machine.run(Scores::<u16>::new(q, n_rows, head_dim, blocks, scores)),
-            KvType::F32 => machine.run(Scores::<f32>::new(q, n_rows, head_dim, blocks, scores)),
+            KvType::F16 => machine.run(Scores::<u16>::new(q, n_rows, head_dim, both, scores)),
+            KvType::F32 => machine.run(Scores::<f32>::new(q, n_rows, head_dim, both, scores)),
             KvType::Q8_0 => machine.run(quantized::Scores {
                 q: q.cast(),
                 rows: n_rows,
                 head_dim,
                 blocks,
+                sight,
                 scores,
             }),
         }
@@ -254,19 +258,16 @@ impl AttnArgs<'_> {
         machine.run(Softmax {
             scores,
             tokens: rows.len(),
-            group,
-            end: self.visible(rows.start).end,
-            window: self.window,
-            base: segment * SEGMENT,
+            sight,
             columns,
             scale: self.scale,
             part,
         });
         let (rows, o) = (n_rows, part.o);
         match self.v_type {
-            KvType::F16 => machine.run(Values::<u16>::new(scores, rows, head_dim, blocks, o)),
-            KvType::F32 => machine.run(Values::<f32>::new(scores, rows, head_dim, blocks, o)),
-            KvType::Q8_0 => machine.run(Values::<i8>::new(scores, rows, head_dim, blocks, o)),
+            KvType::F16 => machine.run(Values::<u16>::new(scores, rows, head_dim, both, o)),
+            KvType::F32 => machine.run(Values::<f32>::new(scores, rows, head_dim, both, o)),
+            KvType::Q8_0 => machine.run(Values::<i8>::new(scores, rows, head_dim, both, o)),
         }
     }
 

@@ -44,6 +44,40 @@ impl Block {
     };
 }
 
+/// What the rows of a tile see of one segment: tokens at consecutive slots, `group` rows each.
+#[derive(Clone, Copy)]
+pub struct Sight {
+    /// Rows of a token: they see the same slots.
+    pub group: usize,
+    /// One past the slot of the first token.
+    pub end: usize,
+    /// Slots seen, the token's own included.
+    pub window: Option<usize>,
+    /// The segment's first slot.
+    pub base: usize,
+}
+
+impl Sight {
+    /// The slots of the segment that a token sees, counted from its first; empty if none.
+    #[inline(always)]
+    pub fn of_token(&self, token: usize) -> Range<usize> {
+        let end = self.end + token;
+        let start = self.window.map_or(0, |w| end.saturating_sub(w));
+        let start = start.max(self.base) - self.base;
+        start..end.min(self.base + SEGMENT).max(self.base) - self.base
+    }
+
+    /// The positions of a page that some of `n` rows from `r` on see; empty if none.
+    #[inline(always)]
+    pub fn of_rows(&self, r: usize, n: usize, page: &Block) -> Range<usize> {
+        let first = self.of_token(r / self.group).start;
+        let end = self.of_token((r + n - 1) / self.group).end;
+        let p = &page.positions;
+        let start = p.start.max(first.saturating_sub(page.column));
+        start..p.end.min(end.saturating_sub(page.column)).max(start)
+    }
+}
+
 /// A partial result: maxima, sums and weighted values of a tile's rows.
 #[derive(Clone, Copy)]
 pub struct Part {
@@ -117,12 +151,14 @@ pub(super) fn share(left: usize, most: usize) -> usize {
     left.div_ceil(left.div_ceil(most))
 }
 
-/// Scores of a tile's rows in the pages of a segment, unscaled and unmasked.
+/// Scores of a tile's rows in the pages of a segment, unscaled and unmasked. Where a row sees nothing of a page,
+/// its scores there may stay unwritten.
 pub struct Scores<'a, T> {
     q: *const f32,
     rows: usize,
     head_dim: usize,
     blocks: &'a [Block],
+    sight: Sight,
     scores: *mut f32,
     elem: std::marker::PhantomData<T>,
 }
@@ -133,7 +169,7 @@ impl<'a, T> Scores<'a, T> {
         q: *const f32,
         rows: usize,
         head_dim: usize,
-        blocks: &'a [Block],
+        (blocks, sight): (&'a [Block], Sight),
         scores: *mut f32,
     ) -> Self {
         Scores {
@@ -141,6 +177,7 @@ impl<'a, T> Scores<'a, T> {
             rows,
             head_dim,
             blocks,
+            sight,
             scores,
             elem: std::marker::PhantomData,
         }
@@ -172,12 +209,12 @@ impl<T: Elem> Kernel for Scores<'_, T> {
                 let (q, k) = (self.q.add(r), b.k.cast::<T>());
                 let s = self.scores.add(r * SCORE_STRIDE + b.column);
                 let (ldq, hd) = (self.rows, self.head_dim);
-                let n;
-                if L::WIDE {
-                    n = share(self.rows - r, 12);
+                let n = share(self.rows - r, if L::WIDE { 12 } else { 6 });
+                if self.sight.of_rows(r, n, b).is_empty() {
+                    // Nothing to see for these rows.
+                } else if L::WIDE {
                     by_rows!(n, dots[L, T], 2, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6 7 8 9 10 11 12);
                 } else {
-                    n = share(self.rows - r, 6);
                     by_rows!(n, dots[L, T], 1, (q, ldq, hd, k, s, b.k_next), 1 2 3 4 5 6);
                 }
                 r += n;
@@ -238,17 +275,11 @@ unsafe fn dots<L: Lanes, T: Elem, const R: usize, const V: usize>(
 pub struct Softmax {
     /// `[rows][SCORE_STRIDE]`, a row a token and head of the group.
     pub scores: *mut f32,
-    /// Tokens of the tile, at consecutive slots.
+    /// Tokens of the tile.
     pub tokens: usize,
-    /// Rows of a token: they see the same slots.
-    pub group: usize,
-    /// One past the slot of the first token.
-    pub end: usize,
-    /// Slots seen, the token's own included.
-    pub window: Option<usize>,
-    /// The segment's first slot.
-    pub base: usize,
-    /// Slots that the tile's blocks have, counted from `base`: weights are written for all of them.
+    /// What they see.
+    pub sight: Sight,
+    /// Slots that the tile's blocks have, counted from the segment's first: weights are written for all of them.
     pub columns: Range<usize>,
     /// Multiplies the scores.
     pub scale: f32,
@@ -256,27 +287,17 @@ pub struct Softmax {
     pub part: Part,
 }
 
-impl Softmax {
-    /// The slots of the segment that a token sees, counted from its first; empty if none.
-    #[inline(always)]
-    fn visible(&self, token: usize) -> Range<usize> {
-        let end = self.end + token;
-        let start = self.window.map_or(0, |w| end.saturating_sub(w));
-        let start = start.max(self.base) - self.base;
-        start..end.min(self.base + SEGMENT).max(self.base) - self.base
-    }
-}
-
 impl Kernel for Softmax {
     type Output = ();
     /// All maxima first: a row's horizontal maximum takes long, and other rows' fill the time.
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
+        let group = self.sight.group;
         let mut t = 0;
         while t < self.tokens {
-            let visible = self.visible(t);
-            let mut r = t * self.group;
-            while r < (t + 1) * self.group {
+            let visible = self.sight.of_token(t);
+            let mut r = t * group;
+            while r < (t + 1) * group {
                 let s = self.scores.add(r * SCORE_STRIDE);
                 *self.part.m.add(r) = maximum::<L>(s, &visible, self.scale);
                 r += 1;
@@ -285,13 +306,13 @@ impl Kernel for Softmax {
         }
         let mut t = 0;
         while t < self.tokens {
-            let visible = self.visible(t);
+            let visible = self.sight.of_token(t);
             let mut seen = self.columns.start..self.columns.start;
             if !visible.is_empty() {
                 seen = around(&visible);
             }
-            let mut r = t * self.group;
-            while r < (t + 1) * self.group {
+            let mut r = t * group;
+            while r < (t + 1) * group {
                 let s = self.scores.add(r * SCORE_STRIDE);
                 let m = *self.part.m.add(r);
                 *self.part.l.add(r) = weights::<L>(s, &visible, &seen, self.scale, m);

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::AttnArgs;
-use super::phases::{Block, SCORE_STRIDE, by_rows, prefetch, share};
+use super::phases::{Block, SCORE_STRIDE, Sight, by_rows, prefetch, share};
 use crate::backend::cpu::kernels::kv::q8;
 use crate::backend::cpu::kernels::matmul::codes;
 use crate::graph::PAGE;
@@ -75,6 +75,8 @@ pub struct Scores<'a> {
     pub head_dim: usize,
     /// Pages.
     pub blocks: &'a [Block],
+    /// What the rows see of them.
+    pub sight: Sight,
     /// `[rows][SCORE_STRIDE]`.
     pub scores: *mut f32,
 }
@@ -88,12 +90,12 @@ impl Kernel for Scores<'_> {
             while r < self.rows {
                 let s = self.scores.add(r * SCORE_STRIDE + b.column);
                 let (q, rows, hd) = (self.q, self.rows, self.head_dim);
-                let n;
-                if L::WIDE {
-                    n = share(rows - r, 6);
+                let n = share(rows - r, if L::WIDE { 6 } else { 3 });
+                if self.sight.of_rows(r, n, b).is_empty() {
+                    // Nothing to see for these rows.
+                } else if L::WIDE {
                     by_rows!(n, dots[L], 2, (q, rows, r, hd, b, s), 1 2 3 4 5 6);
                 } else {
-                    n = share(rows - r, 3);
                     by_rows!(n, dots[L], 1, (q, rows, r, hd, b, s), 1 2 3);
                 }
                 r += n;

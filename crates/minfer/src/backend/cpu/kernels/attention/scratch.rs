@@ -31,6 +31,16 @@ impl Scratch {
             && self.parts.grow(4 * 2 * part_len(rows, head_dim))
     }
 
+    /// As large as for such tiles, all of it not a number: what is read was written before.
+    #[cfg(test)]
+    pub(super) fn spoil(&mut self, rows: usize, head_dim: usize) {
+        assert!(self.reserve(rows, head_dim));
+        for buffer in [&mut self.q, &mut self.scores, &mut self.parts] {
+            let n = buffer.len() / 4;
+            buffer.floats_mut(n).fill(f32::NAN);
+        }
+    }
+
     /// Packed queries.
     pub(super) fn q(&mut self) -> *mut f32 {
         self.q.as_mut_ptr().cast()

@@ -51,6 +51,7 @@ fn shapes() -> Vec<Shape> {
         s(7, 1, 96, q, h, Some(100)),
         s(4, 1, 256, f, q, None),
         s(14, 2, 32, q, q, Some(40)),
+        s(17, 1, 32, h, h, None),
     ]
 }
 
@@ -224,6 +225,7 @@ fn prefill(machine: Machine, w: &World, at: &[(usize, usize)], most: usize) -> V
         let tile_rows = a.tile_from(start, at.len().min(start.saturating_add(most)));
         start = tile_rows.end;
         for h in 0..a.n_head_kv {
+            scratch.spoil(tile_rows.len() * a.group(), a.head_dim);
             // SAFETY: every slot that is seen was stored.
             unsafe {
                 tile(
@@ -258,6 +260,7 @@ fn decode(machine: Machine, w: &World, at: &[(usize, usize)], step: usize) -> Ve
                 let range = s..all.end.min(s + step);
                 let out = &mut partials[(s - all.start) * len..];
                 let mut scratch = Scratch::new();
+                scratch.spoil(rows.len() * a.group(), a.head_dim);
                 // SAFETY: every slot that is seen was stored.
                 unsafe { segments(machine, &a, h, rows.clone(), range, &mut scratch, out) };
             }
@@ -369,6 +372,54 @@ fn every_machine_stores_the_same_bytes() {
         let want = of(Machine::scalar());
         for m in machines() {
             assert!(of(m) == want, "{}", m.name());
+        }
+    }
+}
+
+/// Sixteen keys in a row of a page are turned together: only those, wherever they begin.
+#[test]
+fn keys_stored_together_are_those_stored_one_by_one() {
+    let runs: [&[(usize, Range<usize>)]; 6] = [
+        &[(0, 0..40)],
+        &[(0, 1..33)],
+        &[(0, 16..33), (0, 40..50)],
+        &[(0, 17..60)],
+        &[(0, 0..8), (1, 8..16), (1, 18..40)],
+        &[(1, 3..20), (0, 20..40)],
+    ];
+    for (i, run) in runs.iter().chain(&runs).enumerate() {
+        let k = [KvType::F16, KvType::F32][i / runs.len()];
+        let w = World::new(Shape { k, ..SMOL }, &[70, 40], 8);
+        let (mut row_seq, mut slots) = (vec![], vec![]);
+        for (seq, run) in *run {
+            row_seq.extend(run.clone().map(|_| *seq as i32));
+            slots.extend(run.clone().map(|s| s as i32));
+        }
+        let (n, stride) = (slots.len(), 2 * SMOL.head_dim + 16);
+        let x = Rng::new(i as u64).vec(n * stride, 1.0);
+        for machine in machines() {
+            let stored = |step: usize| {
+                let mut region = w.k.clone();
+                let args = StoreArgs {
+                    part: KvPart::K,
+                    ty: k,
+                    n_head_kv: SMOL.n_head_kv,
+                    head_dim: SMOL.head_dim,
+                    x: x.as_ptr(),
+                    x_stride: stride,
+                    slots: &slots,
+                    row_seq: &row_seq,
+                    page_table: &w.table,
+                    pages_per_seq: w.pages_per_seq,
+                    region: region.as_mut_ptr(),
+                };
+                for row in (0..n).step_by(step) {
+                    // SAFETY: the table has a page for every slot below the sequences' lengths.
+                    unsafe { kv_store(machine, &args, row..n.min(row + step)) };
+                }
+                region
+            };
+            assert!(stored(n) == stored(1), "{k:?}, {run:?}, {}", machine.name());
         }
     }
 }

@@ -2,7 +2,9 @@
 
 #![allow(unsafe_op_in_unsafe_fn)] // lane methods' precondition is stated at `Lanes`
 
-use super::phases::{Block, Elem, SCORE_STRIDE, by_rows, prefetch, share};
+use std::ops::Range;
+
+use super::phases::{Block, Elem, SCORE_STRIDE, Sight, by_rows, prefetch, share};
 use crate::backend::cpu::kernels::kv::q8;
 use crate::graph::PAGE;
 use crate::lanes::{Kernel, LANES, Lanes};
@@ -106,6 +108,7 @@ pub struct Values<'a, T> {
     rows: usize,
     head_dim: usize,
     blocks: &'a [Block],
+    sight: Sight,
     o: *mut f32,
     kept: std::marker::PhantomData<T>,
 }
@@ -116,7 +119,7 @@ impl<'a, T> Values<'a, T> {
         weights: *const f32,
         rows: usize,
         head_dim: usize,
-        blocks: &'a [Block],
+        (blocks, sight): (&'a [Block], Sight),
         o: *mut f32,
     ) -> Self {
         Values {
@@ -124,6 +127,7 @@ impl<'a, T> Values<'a, T> {
             rows,
             head_dim,
             blocks,
+            sight,
             o,
             kept: std::marker::PhantomData,
         }
@@ -147,17 +151,23 @@ impl<T: Kept> Kernel for Values<'_, T> {
             while r < self.rows {
                 let n = share(self.rows - r, most);
                 let p = self.weights.add(r * SCORE_STRIDE + b.column);
+                // Weights of zero leave no trace, so what none of these rows sees is passed over.
+                let seen = self.sight.of_rows(r, n, b);
+                if seen.is_empty() && !first {
+                    r += n;
+                    continue;
+                }
                 let mut c = 0;
                 while c < hd {
                     let o = self.o.add(r * hd + c);
                     if L::WIDE && c + 4 * LANES <= hd && (few || T::MANY <= 7) {
-                        by_rows!(n, sums[L, T], 4, (p, b, c, hd, o, first), 1 2 3 4 5 6 7);
+                        by_rows!(n, sums[L, T], 4, (p, (b, &seen), c, hd, o, first), 1 2 3 4 5 6 7);
                         c += 4 * LANES;
                     } else if L::WIDE && c + 2 * LANES <= hd && T::MANY > 7 {
-                        by_rows!(n, sums[L, T], 2, (p, b, c, hd, o, first), 1 2 3 4 5 6 7 8 9 10 11 12);
+                        by_rows!(n, sums[L, T], 2, (p, (b, &seen), c, hd, o, first), 1 2 3 4 5 6 7 8 9 10 11 12);
                         c += 2 * LANES;
                     } else {
-                        by_rows!(n, sums[L, T], 1, (p, b, c, hd, o, first), 1 2 3 4 5 6 7);
+                        by_rows!(n, sums[L, T], 1, (p, (b, &seen), c, hd, o, first), 1 2 3 4 5 6 7);
                         c += LANES;
                     }
                 }
@@ -168,11 +178,11 @@ impl<T: Kept> Kernel for Values<'_, T> {
     }
 }
 
-/// `C` vectors of channels from `c`, of `R` rows, over the positions of a page. `first`: sums start here.
+/// `C` vectors of channels from `c`, of `R` rows, over the positions of a page that some row sees. `first`: sums start here.
 #[inline(always)]
 unsafe fn sums<L: Lanes, T: Kept, const R: usize, const C: usize>(
     p: *const f32,
-    b: &Block,
+    (b, seen): (&Block, &Range<usize>),
     c: usize,
     head_dim: usize,
     o: *mut f32,
@@ -194,8 +204,8 @@ unsafe fn sums<L: Lanes, T: Kept, const R: usize, const C: usize>(
             r += 1;
         }
     }
-    let mut t = b.positions.start;
-    while t < b.positions.end {
+    let mut t = seen.start;
+    while t < seen.end {
         let at = (t * head_dim + c) * T::BYTES;
         prefetch::<L>(ahead.wrapping_add(at), C * LANES * T::BYTES);
         let mut values = [L::f_zero(); C];

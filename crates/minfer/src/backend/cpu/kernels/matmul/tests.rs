@@ -315,6 +315,31 @@ fn quantized_tiles_are_the_reference_rows() {
     }
 }
 
+/// Quotients in and around the middle of two codes, where a product with the reciprocal rounds elsewhere.
+#[test]
+fn codes_are_those_of_the_division_near_the_middle_too() {
+    let (k, tokens) = (32, 400);
+    let mut rng = Rng::new(31);
+    let mut x = vec![0.0; tokens * k];
+    for row in x.chunks_exact_mut(k) {
+        let amax = (1.5 + rng.unit()) * 10f32.powi((rng.next() % 13) as i32 - 6);
+        let d = amax / 127.0;
+        for v in row.iter_mut() {
+            let middle = ((rng.below(254) as f32 - 126.5) * d).to_bits();
+            *v = f32::from_bits(middle + rng.below(5) as u32 - 2);
+        }
+        row[rng.below(k)] = amax;
+    }
+    for machine in machines() {
+        let t = tiles(machine, GgmlType::Q8_0, &x, k, None);
+        for (token, row) in x.chunks_exact(k).enumerate() {
+            let want = &QuantizedRow::new(row).unwrap().blocks[0];
+            let got = t.block(token, 0);
+            assert_eq!((got.q, got.d), (want.q, want.d), "{}", machine.name());
+        }
+    }
+}
+
 /// Float tiles hold the normed rows, a last part of a block included: seen through the product.
 #[test]
 fn float_tiles_are_the_normed_rows() {
