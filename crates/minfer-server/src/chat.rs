@@ -5,7 +5,7 @@ mod plan;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use minfer::chat::Message;
+use minfer::chat::{ChatError, Message};
 use minfer::engine::{Event, FinishReason, Reading, Request, Task, Timings};
 use minfer::sampling::LogProbs;
 use serde_json::{Map, Value};
@@ -24,8 +24,12 @@ pub use plan::{Length, prepare};
 pub struct Chat {
     /// Oldest first.
     pub messages: Vec<Message>,
+    /// Where the client said the system's.
+    pub systems: Systems,
     /// How their rendering ends.
     pub turn: Turn,
+    /// The oldest turns may be left out where they are more than the context holds; otherwise such a conversation is refused.
+    pub drops_turns: bool,
     /// More variables for the template.
     pub template_kwargs: Map<String, Value>,
     /// The tools on offer.
@@ -34,6 +38,23 @@ pub struct Chat {
     pub split_reasoning: bool,
     /// How to generate.
     pub params: Params,
+}
+
+/// Messages by their numbers, and the client's names for their places, where these are not `messages` and the number.
+pub type Systems = Vec<(usize, String)>;
+
+/// Why a conversation can't be rendered. What a system says may be without a listener: this is told by the client's name for its place. `left_out` messages before it were not
+/// rendered.
+pub fn not_rendered(e: ChatError, systems: &[(usize, String)], left_out: usize) -> ApiError {
+    let ChatError::Unheard { message } = e else {
+        return minfer::Error::from(e).into();
+    };
+    let at = message.saturating_add(left_out);
+    let known = systems.iter().find(|(known, _)| *known == at);
+    let place = known.map_or_else(|| format!("messages[{at}]"), |(_, place)| place.clone());
+    let text = e.to_string();
+    let why = text.split_once(": ").map_or(text.as_str(), |(_, why)| why);
+    ApiError::field(&place, why)
 }
 
 /// How the rendering of a conversation ends.
@@ -149,6 +170,8 @@ pub struct Conversation {
     pub params: Params,
     /// Tokens of the prompt.
     pub prompt_n: usize,
+    /// How many of its messages had no room in it.
+    pub left_out: usize,
     answers: Answers,
     /// Of each answer: who reads it, and its tokens of reasoning so far.
     speeches: Vec<(Speech, usize)>,
@@ -162,7 +185,11 @@ impl Conversation {
     pub async fn start(loaded: Arc<Loaded>, chat: Chat) -> Result<Conversation, ApiError> {
         blocking(move || {
             let plan = prepare(&loaded, chat, Length::Held)?;
-            Conversation::submit(loaded, plan.prompt, plan.params)
+            let talk = Conversation::submit(loaded, plan.prompt, plan.params)?;
+            Ok(Conversation {
+                left_out: plan.left_out,
+                ..talk
+            })
         })
         .await
     }
@@ -189,6 +216,7 @@ impl Conversation {
             speeches,
             params,
             prompt_n,
+            left_out: 0,
             answers,
         })
     }

@@ -1,15 +1,23 @@
 //! The fields of a request's body: taken by name, so that a wrong one is named and an unknown one is noticed.
 
 mod given;
+mod names;
 
 use serde_json::{Map, Value};
 
 use crate::ApiError;
 pub use given::Given;
+pub use names::Elsewhere;
 
 /// A JSON object whose fields are taken out one by one.
 #[derive(Debug, Default)]
-pub struct Fields(Map<String, Value>);
+pub struct Fields {
+    map: Map<String, Value>,
+    /// What was looked for, which is what is known here.
+    asked: Vec<&'static str>,
+    /// The same of objects within this one.
+    within: Vec<(&'static str, Vec<&'static str>)>,
+}
 
 impl Fields {
     /// Of a body.
@@ -18,7 +26,7 @@ impl Fields {
     /// No JSON, no object, or nested too deeply (more than 127 levels: serde_json's own limit).
     pub fn parse(body: &[u8]) -> Result<Fields, ApiError> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(map)) => Ok(Fields(map)),
+            Ok(Value::Object(map)) => Ok(Fields::of(map)),
             Ok(other) => Err(ApiError::bad_request(format!(
                 "the body must be a JSON object, not {}",
                 kind(&other)
@@ -29,7 +37,10 @@ impl Fields {
 
     /// Of an object inside a body.
     pub fn of(map: Map<String, Value>) -> Fields {
-        Fields(map)
+        Fields {
+            map,
+            ..Fields::default()
+        }
     }
 
     /// Of a value inside a body, which stands at `field`.
@@ -38,31 +49,37 @@ impl Fields {
     /// It is no object.
     pub fn of_value(field: &str, value: Value) -> Result<Fields, ApiError> {
         match value {
-            Value::Object(map) => Ok(Fields(map)),
+            Value::Object(map) => Ok(Fields::of(map)),
             other => Err(mismatch(field, "an object", &other)),
         }
     }
 
     /// Whether a field is there and not null.
     pub fn has(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|v| !v.is_null())
+        self.map.get(name).is_some_and(|v| !v.is_null())
     }
 
     /// A copy of a field's value, if it is there and not null; it is still to be taken.
     pub fn peek(&self, name: &str) -> Option<Value> {
-        self.0.get(name).filter(|v| !v.is_null()).cloned()
+        self.map.get(name).filter(|v| !v.is_null()).cloned()
     }
 
     /// A field's value as it is, if it is there and not null.
-    pub fn value(&mut self, name: &str) -> Option<Value> {
-        self.0.shift_remove(name).filter(|v| !v.is_null())
+    pub fn value(&mut self, name: &'static str) -> Option<Value> {
+        self.asked.push(name);
+        self.map.shift_remove(name).filter(|v| !v.is_null())
+    }
+
+    /// What is known of an object within this one, whose fields have all been taken.
+    pub fn know_within(&mut self, name: &'static str, inner: &Fields) {
+        self.within.push((name, inner.asked.clone()));
     }
 
     /// A field, if it is there and not null.
     ///
     /// # Errors
     /// Of another type: the error names the field.
-    pub fn take<T: Given>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+    pub fn take<T: Given>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
         let value = self.value(name);
         value.map(|v| T::read(name, v)).transpose()
     }
@@ -88,7 +105,7 @@ impl Fields {
         same: impl Fn(&T, &T) -> bool,
     ) -> Result<Option<(&'static str, T)>, ApiError> {
         let mut found: Option<(&'static str, T)> = None;
-        for name in names {
+        for name in names.iter().copied() {
             let Some(value) = self.take::<T>(name)? else {
                 continue;
             };
@@ -108,7 +125,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is not, or is of another type.
-    pub fn need<T: Given>(&mut self, name: &str) -> Result<T, ApiError> {
+    pub fn need<T: Given>(&mut self, name: &'static str) -> Result<T, ApiError> {
         self.take(name)?
             .ok_or_else(|| ApiError::field(name, "is required"))
     }
@@ -117,7 +134,7 @@ impl Fields {
     ///
     /// # Errors
     /// Of another type: in words, with the field's name.
-    pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+    pub fn text(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
         self.take(name)
     }
 
@@ -125,7 +142,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is not, or is of another type.
-    pub fn need_text(&mut self, name: &str) -> Result<String, ApiError> {
+    pub fn need_text(&mut self, name: &'static str) -> Result<String, ApiError> {
         self.text(name)?
             .ok_or_else(|| ApiError::field(name, "is required"))
     }
@@ -134,7 +151,7 @@ impl Fields {
     ///
     /// # Errors
     /// Of another type.
-    pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
+    pub fn list(&mut self, name: &'static str) -> Result<Option<Vec<Value>>, ApiError> {
         self.take(name)
     }
 
@@ -142,7 +159,7 @@ impl Fields {
     ///
     /// # Errors
     /// Of another type.
-    pub fn object(&mut self, name: &str) -> Result<Option<Fields>, ApiError> {
+    pub fn object(&mut self, name: &'static str) -> Result<Option<Fields>, ApiError> {
         let value = self.value(name);
         value.map(|v| Fields::of_value(name, v)).transpose()
     }
@@ -151,7 +168,7 @@ impl Fields {
     ///
     /// # Errors
     /// Of another type.
-    pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
+    pub fn flag(&mut self, name: &'static str) -> Result<bool, ApiError> {
         Ok(self.take(name)?.unwrap_or(false))
     }
 
@@ -159,7 +176,12 @@ impl Fields {
     ///
     /// # Errors
     /// It does.
-    pub fn refuse(&mut self, name: &str, neutral: &[Value], why: &str) -> Result<(), ApiError> {
+    pub fn refuse(
+        &mut self,
+        name: &'static str,
+        neutral: &[Value],
+        why: &str,
+    ) -> Result<(), ApiError> {
         match self.value(name) {
             Some(value) if !neutral.iter().any(|n| same(n, &value)) => {
                 Err(ApiError::field(name, why))
@@ -172,7 +194,7 @@ impl Fields {
     ///
     /// # Errors
     /// One of another type, by name.
-    pub fn idle(&mut self, what: &str, fields: &[(&str, Idle)]) -> Result<(), ApiError> {
+    pub fn idle(&mut self, what: &str, fields: &[(&'static str, Idle)]) -> Result<(), ApiError> {
         let mut idle = Vec::new();
         for (name, given) in fields {
             if let Some(value) = self.value(name) {
@@ -188,13 +210,13 @@ impl Fields {
 
     /// What was not taken, for who passes it on.
     pub fn rest(self) -> Map<String, Value> {
-        self.0
+        self.map
     }
 
     /// What was not taken is unknown: ignored, and listed at debug level.
     pub fn finish(self, what: &str) {
-        if !self.0.is_empty() {
-            let names: Vec<&String> = self.0.keys().collect();
+        if !self.map.is_empty() {
+            let names: Vec<&String> = self.map.keys().collect();
             tracing::debug!("{what}: unknown fields are ignored: {names:?}");
         }
     }

@@ -155,7 +155,7 @@ pub fn take_stream_options(f: &mut Fields, stream: bool) -> Result<bool, ApiErro
 ///
 /// # Errors
 /// Of another type.
-pub fn set<T: Given>(f: &mut Fields, name: &str, slot: &mut T) -> Result<(), ApiError> {
+pub fn set<T: Given>(f: &mut Fields, name: &'static str, slot: &mut T) -> Result<(), ApiError> {
     if let Some(value) = f.take(name)? {
         *slot = value;
     }
@@ -167,7 +167,7 @@ pub fn set<T: Given>(f: &mut Fields, name: &str, slot: &mut T) -> Result<(), Api
 /// # Errors
 /// One that can't be honoured, by name.
 pub fn take_sampling(f: &mut Fields, s: &mut SamplerParams, model: &Model) -> Result<(), ApiError> {
-    let floats: [(&str, &mut f32); 15] = [
+    let floats: [(&'static str, &mut f32); 15] = [
         ("temperature", &mut s.temperature),
         ("dynatemp_range", &mut s.dynatemp_range),
         ("dynatemp_exponent", &mut s.dynatemp_exponent),

@@ -65,8 +65,10 @@ fn llama_cpp_11402_a_template_that_raises_is_an_error_with_its_own_words() {
         {{ m.content }}{% endfor %}";
     let model = with_bos(raises).write();
     let words = "Roles must alternate, please: user, assistant";
-    run(["run", model.path(), "hi", "--system", "be brief"]).refused(1, &[words]);
     assert_eq!(prompt_ids(&[model.path(), "hi"]), [269, 104, 105]);
+    // A system that it has no place for is no reason to refuse: the user says it.
+    let said = prompt_ids(&[model.path(), "c", "--system", "a"]);
+    assert_eq!(said, [269, 97, 10, 10, 99]);
     // Two user messages in a row, which one run can't ask for.
     let opened = Model::open(model.path().as_ref()).unwrap();
     let twice = vec![Message::new("user", "a"), Message::new("user", "b")];

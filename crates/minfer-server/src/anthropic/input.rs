@@ -6,16 +6,23 @@ use minfer::chat::{Content, FunctionCall, Message, ToolCall};
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
+use crate::chat::Systems;
 use crate::fields::{Fields, mismatch};
 use crate::messages::MAX_MESSAGES;
 
-/// What a message is made of; other blocks (images, documents, …) are refused by their type.
+/// What a message is made of; other blocks (images, files, …) are refused by their type.
 enum Block {
     Text {
         text: String,
     },
     Thinking {
         thinking: String,
+    },
+    /// Of another model, and encrypted: there is nothing to read.
+    RedactedThinking,
+    /// A text with a title.
+    Document {
+        text: String,
     },
     ToolUse {
         id: String,
@@ -46,6 +53,11 @@ impl Block {
             "thinking" => Block::Thinking {
                 thinking: f.need_text("thinking")?,
             },
+            "redacted_thinking" => {
+                f.need_text("data")?;
+                Block::RedactedThinking
+            }
+            "document" => Block::Document { text: document(f)? },
             "tool_use" => Block::ToolUse {
                 id: f.need_text("id")?,
                 name: f.need_text("name")?,
@@ -61,7 +73,7 @@ impl Block {
             },
             other => {
                 let why = format!(
-                    "'{other}' is not supported: text, thinking, tool_use and tool_result are"
+                    "'{other}' is not supported: text, document (of text), thinking, redacted_thinking, tool_use and tool_result are"
                 );
                 return Err(ApiError::field(TYPE, why));
             }
@@ -69,11 +81,65 @@ impl Block {
     }
 }
 
-/// `system` and `messages`. Turns of one speaker that follow each other become one, as Anthropic has it.
+/// A document's text, between tags that Anthropic recommends for them, with its title and what else is said of it.
+fn document(mut f: Fields) -> Result<String, ApiError> {
+    const SOURCE: &str = "source";
+    let (title, context) = (f.text("title")?, f.text("context")?);
+    if let Some(mut citations) = f.object("citations")? {
+        let why = "this server marks no citations: leave them out";
+        let asked = citations.refuse("enabled", &[json!(false)], why);
+        asked.map_err(|e| e.within("citations"))?;
+    }
+    let Some(source) = f.object(SOURCE)? else {
+        return Err(ApiError::field(SOURCE, "is required"));
+    };
+    let text = source_text(source).map_err(|e| e.within(SOURCE))?;
+    let tagged = |tag: &str, text: Option<String>| {
+        let text = text.filter(|t| !t.is_empty());
+        text.map_or_else(String::new, |t| format!("<{tag}>{t}</{tag}>\n"))
+    };
+    let (title, context) = (tagged("source", title), tagged("context", context));
+    Ok(format!(
+        "<document>\n{title}{context}<document_content>\n{text}\n</document_content>\n</document>\n"
+    ))
+}
+
+/// What a document's `source` holds: `data`, or `content` of texts.
+fn source_text(mut f: Fields) -> Result<String, ApiError> {
+    const CONTENT: &str = "content";
+    match f.need_text("type")?.as_str() {
+        "text" => {
+            let why = "must be text/plain";
+            f.refuse("media_type", &[json!("text/plain")], why)?;
+            f.need_text("data")
+        }
+        CONTENT => match f.value(CONTENT) {
+            Some(Value::String(text)) => Ok(text),
+            Some(Value::Array(blocks)) => {
+                let parts = texts(CONTENT, blocks, "a document holds texts only")?;
+                let texts = parts.iter().filter_map(|p| p.get("text")?.as_str());
+                Ok(texts.collect::<Vec<_>>().join("\n"))
+            }
+            Some(other) => Err(mismatch(CONTENT, "a string or a list of blocks", &other)),
+            None => Err(ApiError::field(CONTENT, "is required")),
+        },
+        other => {
+            let why = format!(
+                "'{other}' is not supported: this model reads text only, send it as text or content"
+            );
+            Err(ApiError::field("type", why))
+        }
+    }
+}
+
+/// `system` and `messages`, and where systems speak. Turns of one speaker that follow each other become one, as Anthropic has it.
 ///
 /// # Errors
 /// What is no message or can't be read, by its place.
-pub fn parse(system: Option<Value>, turns: Vec<Value>) -> Result<Vec<Message>, ApiError> {
+pub fn parse(
+    system: Option<Value>,
+    turns: Vec<Value>,
+) -> Result<(Vec<Message>, Systems), ApiError> {
     if turns.is_empty() || turns.len() > MAX_MESSAGES {
         let why = format!(
             "has {} messages: 1 to {MAX_MESSAGES} can be answered",
@@ -84,24 +150,35 @@ pub fn parse(system: Option<Value>, turns: Vec<Value>) -> Result<Vec<Message>, A
     let mut talk = Talk::default();
     if let Some(system) = system {
         talk.push("system", "system", system)?;
+        talk.note(0, "system");
     }
     for (i, turn) in turns.into_iter().enumerate() {
         let name = format!("messages[{i}]");
         let mut turn = Fields::of_value(&name, turn)?;
+        let at = talk.messages.len();
         talk.turn_of(&mut turn).map_err(|e| e.within(&name))?;
+        talk.note(at, &name);
     }
-    Ok(talk.messages)
+    Ok((talk.messages, talk.systems))
 }
 
 /// A conversation so far.
 #[derive(Default)]
 struct Talk {
     messages: Vec<Message>,
+    systems: Systems,
     /// The tools' names by their calls' ids.
     calls: HashMap<String, String>,
 }
 
 impl Talk {
+    /// Notes where a system spoke, if it did and its message is new.
+    fn note(&mut self, at: usize, place: &str) {
+        if self.messages.get(at).is_some_and(|m| m.role == "system") {
+            self.systems.push((at, place.to_owned()));
+        }
+    }
+
     /// A turn; errors name the field within it.
     fn turn_of(&mut self, turn: &mut Fields) -> Result<(), ApiError> {
         const CONTENT: &str = "content";
@@ -139,6 +216,11 @@ impl Talk {
                     content => *content = Some(Content::Parts(vec![part])),
                 });
             }
+            ("user", Block::Document { text }) => {
+                return self.block(role, field, Block::Text { text });
+            }
+            // The turn is there all the same.
+            ("assistant", Block::RedactedThinking) => self.turn(role, |_| {}),
             ("assistant", Block::Thinking { thinking }) => {
                 self.turn(role, |m| {
                     let known = m.reasoning_content.get_or_insert_default();
@@ -207,7 +289,10 @@ impl Talk {
         let content = match content {
             None => Content::Text(String::new()),
             Some(Value::String(text)) => Content::Text(text),
-            Some(Value::Array(blocks)) => Content::Parts(texts(field, blocks)?),
+            Some(Value::Array(blocks)) => {
+                let field = format!("{field}.content");
+                Content::Parts(texts(&field, blocks, "a tool can say texts only")?)
+            }
             Some(other) => {
                 let field = format!("{field}.content");
                 return Err(mismatch(&field, "a string or a list of blocks", &other));
@@ -236,13 +321,15 @@ impl Talk {
     }
 }
 
-/// Blocks that must be texts.
-fn texts(field: &str, blocks: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+/// Blocks that must be texts, in the list at `field`; `why` others are refused.
+fn texts(field: &str, blocks: Vec<Value>, why: &str) -> Result<Vec<Value>, ApiError> {
     let text = |(i, block): (usize, Value)| {
-        let field = format!("{field}.content[{i}]");
+        let field = format!("{field}[{i}]");
         match Block::read(&field, block)? {
-            Block::Text { text } => Ok(json!({"type": "text", "text": text})),
-            _ => Err(ApiError::field(&field, "a tool can say texts only")),
+            Block::Text { text } | Block::Document { text } => {
+                Ok(json!({"type": "text", "text": text}))
+            }
+            _ => Err(ApiError::field(&field, why)),
         }
     };
     blocks.into_iter().enumerate().map(text).collect()
@@ -253,7 +340,7 @@ mod tests {
     use super::*;
 
     fn parsed(turns: Value) -> Result<Vec<Message>, ApiError> {
-        parse(None, serde_json::from_value(turns).unwrap())
+        parse(None, serde_json::from_value(turns).unwrap()).map(|(messages, _)| messages)
     }
 
     #[test]
@@ -271,11 +358,12 @@ mod tests {
             ]},
             {"role": "user", "content": "Hello?"},
         ]);
-        let mut messages = parse(
+        let (messages, _) = parse(
             Some(json!("Be brief.")),
             serde_json::from_value(turns).unwrap(),
-        );
-        let messages = serde_json::to_value(messages.as_mut().unwrap()).unwrap();
+        )
+        .unwrap();
+        let messages = serde_json::to_value(messages).unwrap();
         let text = |text: &str| json!({"type": "text", "text": text});
         let call = json!({"type": "function", "id": "toolu_1", "function": {"name": "weather", "arguments": {"city": "Rome"}}});
         assert_eq!(

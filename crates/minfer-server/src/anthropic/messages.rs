@@ -11,7 +11,7 @@ use super::{Failure, answer, input};
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Length, Turn, blocking, prepare, reason_as};
-use crate::fields::{Fields, Idle};
+use crate::fields::{Elsewhere, Fields, Idle};
 use crate::params::{Params, check_stops, schema, set, take_seed, validate};
 use crate::sse;
 use crate::tools::{self, Choice, Offer};
@@ -27,6 +27,14 @@ const IDLE: [(&str, Idle); 7] = [
     ("speed", Idle::Text),
 ];
 
+/// What other surfaces have names for, and where it is said here.
+const SAID_ELSEWHERE: &Elsewhere = &[
+    ("response_format", "output_config.format"),
+    ("guided_json", "output_config.format"),
+    ("reasoning_effort", "output_config.effort"),
+    ("reasoning_budget", "thinking.budget_tokens"),
+];
+
 /// Answers.
 pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
     let mut fields = Fields::parse(&body)?;
@@ -34,7 +42,7 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, Failure
     let loaded = app.models.get(Some(&name)).await?;
     let params = take_params(&mut fields, loaded.engine.model(), true)?;
     let chat = take_chat(&mut fields, params)?;
-    fields.finish("messages");
+    fields.close("messages", SAID_ELSEWHERE)?;
     let stream = chat.params.stream;
     let talk = Conversation::start(loaded, chat).await?;
     match stream {
@@ -50,7 +58,7 @@ pub async fn count(State(app): Shared, body: Bytes) -> Result<Json<Value>, Failu
     let loaded = app.models.get(Some(&name)).await?;
     let params = take_params(&mut fields, loaded.engine.model(), false)?;
     let chat = take_chat(&mut fields, params)?;
-    fields.finish("messages/count_tokens");
+    fields.close("messages/count_tokens", SAID_ELSEWHERE)?;
     let count = blocking(move || Ok(prepare(&loaded, chat, Length::Counted)?.prompt.len()));
     Ok(Json(json!({"input_tokens": count.await?})))
 }
@@ -86,7 +94,7 @@ fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
     let turns = f.list("messages")?;
     let turns = turns.ok_or_else(|| ApiError::field("messages", "is required"))?;
     let last = format!("messages[{}].content", turns.len().saturating_sub(1));
-    let messages = input::parse(f.value("system"), turns)?;
+    let (messages, systems) = input::parse(f.value("system"), turns)?;
     let mut template_kwargs = Map::new();
     take_output(f, &mut params, &mut template_kwargs)?;
     if let Some(thinking) = f.take::<Map<String, Value>>("thinking")? {
@@ -98,6 +106,8 @@ fn take_chat(f: &mut Fields, mut params: Params) -> Result<Chat, ApiError> {
     Ok(Chat {
         turn: Turn::of(&messages, &last)?,
         messages,
+        systems,
+        drops_turns: false,
         template_kwargs,
         tools: choose(f, offer)?,
         split_reasoning: true,
@@ -148,6 +158,9 @@ fn take_output(
     Ok(())
 }
 
+/// What the types of Anthropic's own tools begin with that a client runs: they come without a description and a schema.
+const OF_CLIENTS: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
+
 /// `tools`: those that the client runs itself.
 fn take_tools(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
     let mut functions = Vec::new();
@@ -155,7 +168,13 @@ fn take_tools(f: &mut Fields) -> Result<Option<Offer>, ApiError> {
         let field = format!("tools[{i}]");
         let ty = tool.get("type").filter(|ty| !ty.is_null());
         if let Some(other) = ty.filter(|ty| **ty != "custom") {
-            let why = format!("{other} is a tool that a server runs: this one runs none");
+            let theirs = other.as_str().unwrap_or_default();
+            let why = match OF_CLIENTS.iter().any(|begin| theirs.starts_with(begin)) {
+                true => format!(
+                    "{other} is a tool whose schema only Anthropic's models know: describe it as one of your own, with name, description and input_schema"
+                ),
+                false => format!("{other} is a tool that a server runs: this one runs none"),
+            };
             return Err(ApiError::field(&format!("{field}.type"), why));
         }
         let function = tools::function(&field, tool)?;

@@ -1,12 +1,13 @@
 //! From a conversation to a prompt, a constraint and how the answer is to be read.
 
+mod fit;
 mod limit;
 
 use std::sync::Arc;
 
 use minfer::chat::tools::{Tool, ToolFormat};
-use minfer::chat::{Message, ReasoningTags, RenderRequest, Rendered};
-use minfer::engine::{Generate, Model, Part, Reader, Reading, Request, Task};
+use minfer::chat::{Message, ReasoningTags, RenderRequest};
+use minfer::engine::{Generate, Part, Reader, Reading, Request, Task};
 use minfer::sampling::ConstraintSpec;
 use minfer::tokenizer::Tokenizer;
 
@@ -14,7 +15,8 @@ use super::{Chat, Turn, held, held_by};
 use crate::ApiError;
 use crate::models::Loaded;
 use crate::params::Params;
-use crate::tools::{Choice, Offer};
+use crate::tools::Choice;
+use fit::{Fitted, fit};
 use limit::{Limits, schema_of};
 
 /// What the engine gets, and how its answers are read.
@@ -23,6 +25,8 @@ pub struct Plan {
     pub prompt: Vec<u32>,
     /// How to generate, and how to read what comes.
     pub params: Params,
+    /// How many messages had no room.
+    pub left_out: usize,
 }
 
 /// How long the prompt may be.
@@ -32,17 +36,6 @@ pub enum Length {
     Held,
     /// As long as it is: it is only counted.
     Counted,
-}
-
-fn render(model: &Model, chat: &Chat) -> Result<Rendered, ApiError> {
-    let request = RenderRequest {
-        extra: chat.template_kwargs.clone(),
-        tools: chat.tools.as_ref().map(Offer::shown),
-        ..chat.turn.request(chat.messages.clone())
-    };
-    let template = model.chat_template()?;
-    let rendered = template.render(&template.taught(request));
-    Ok(rendered.map_err(minfer::Error::from)?)
 }
 
 /// Reasoning that is to come, and whether the prompt, or the answer's given beginning, has opened it.
@@ -125,8 +118,11 @@ fn is_about_all(spec: &ConstraintSpec) -> bool {
 pub fn prepare(loaded: &Loaded, chat: Chat, length: Length) -> Result<Plan, ApiError> {
     let model = loaded.engine.model();
     let begun = beginning(&chat)?;
-    let rendered = render(model, &chat)?;
-    let prompt = model.encode_rendered(&rendered);
+    let Fitted {
+        rendered,
+        prompt,
+        left_out,
+    } = fit(loaded, &chat)?;
     let template = model.chat_template()?;
     let known = template.reasoning_tags();
     let tags = known.filter(|_| chat.split_reasoning);
@@ -152,6 +148,7 @@ pub fn prepare(loaded: &Loaded, chat: Chat, length: Length) -> Result<Plan, ApiE
         beside_json: own.as_ref().is_some_and(|spec| schema_of(spec).is_some())
             && offer.as_ref().is_some_and(|o| o.choice == Choice::Auto),
         begun: speaks,
+        forced: offer.as_ref().is_some_and(|o| o.choice != Choice::Auto),
         tools,
     };
     params.generate.constraint = match (&offer, &reading.tools) {
@@ -166,7 +163,11 @@ pub fn prepare(loaded: &Loaded, chat: Chat, length: Length) -> Result<Plan, ApiE
     params.generate.reasoning_budget = budget.filter(|_| reading.reasoning.is_some());
     params.generate.reading = Some(reading).filter(|r| !r.is_plain());
     params.generate.shown = limits.shown;
-    Ok(Plan { prompt, params })
+    Ok(Plan {
+        prompt,
+        params,
+        left_out,
+    })
 }
 
 impl Turn {

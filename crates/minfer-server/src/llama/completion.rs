@@ -33,7 +33,7 @@ pub async fn completion(State(app): Shared, body: Bytes) -> Result<Response, Api
     let prompts = prompts::parse_mixed("prompt", Some(prompt), model.hparams().n_vocab)?;
     let take = move || {
         let asked = Asked::take(&mut fields, &model)?;
-        fields.finish("completion");
+        fields.close("completion", &[])?;
         let ids = prompts
             .iter()
             .map(|p| p.encode(model.tokenizer(), true).ids);

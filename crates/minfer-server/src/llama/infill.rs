@@ -23,7 +23,7 @@ pub async fn infill(State(app): Shared, body: Bytes) -> Result<Response, ApiErro
     let gap = take_gap(&mut fields, &model)?;
     let take = move || {
         let asked = Asked::take(&mut fields, &model)?;
-        fields.finish("infill");
+        fields.close("infill", &[])?;
         Ok((asked, vec![fim.encode_gap(model.tokenizer(), &gap)]))
     };
     answer(loaded, take).await

@@ -8,7 +8,7 @@ use minfer::tokenizer::EncodeOptions;
 use serde_json::{Value, json};
 
 use crate::app::Shared;
-use crate::chat::{blocking, held_by, reason_as};
+use crate::chat::{blocking, held_by, not_rendered, reason_as};
 use crate::fields::Fields;
 use crate::messages::Results;
 use crate::params::take_constraint;
@@ -92,8 +92,8 @@ pub async fn apply_template(State(app): Shared, body: Bytes) -> Result<Json<Valu
     f.finish("apply-template");
     let rendered = blocking(move || {
         let template = loaded.engine.model().chat_template()?;
-        let rendered = template.render(&template.taught(request));
-        let rendered = rendered.map_err(minfer::Error::from)?;
+        let rendered = template.render_whole(request);
+        let rendered = rendered.map_err(|e| not_rendered(e, &[], 0))?;
         Ok(rendered.text)
     });
     Ok(Json(json!({"prompt": rendered.await?})))

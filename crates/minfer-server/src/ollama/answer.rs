@@ -87,6 +87,8 @@ impl Words {
 struct End {
     reason: &'static str,
     timings: Timings,
+    /// How many messages of the conversation were not read.
+    left_out: usize,
 }
 
 /// What all lines of an answer have in common.
@@ -155,7 +157,8 @@ impl Head {
         let model = talk.loaded.engine.model().clone();
         let (mut words, mut end) = (Words::default(), None);
         while let Some((_, piece)) = talk.next().await? {
-            end = take(piece, model.tokenizer(), &mut words).or(end);
+            let left_out = talk.left_out;
+            end = take(piece, model.tokenizer(), &mut words, left_out).or(end);
         }
         Ok(match end {
             Some(end) => self.last(words, &end),
@@ -182,12 +185,15 @@ impl Head {
         put("prompt_eval_duration", json!(nanos(end.timings.prompt)));
         put("eval_count", json!(end.timings.predicted_n));
         put("eval_duration", json!(nanos(end.timings.predicted)));
+        if end.left_out > 0 {
+            put("truncated_messages", json!(end.left_out)); // not Ollama's, which cuts in silence
+        }
         Value::Object(line)
     }
 }
 
 /// Adds a piece to what was said; the end, if it is that.
-fn take(piece: Piece, tokenizer: &Tokenizer, words: &mut Words) -> Option<End> {
+fn take(piece: Piece, tokenizer: &Tokenizer, words: &mut Words, left_out: usize) -> Option<End> {
     match piece {
         Piece::Prompt { .. } => None,
         Piece::Token { token, said } => {
@@ -202,7 +208,11 @@ fn take(piece: Piece, tokenizer: &Tokenizer, words: &mut Words) -> Option<End> {
             ..
         } => {
             words.say(said);
-            Some(End { reason, timings })
+            Some(End {
+                reason,
+                timings,
+                left_out,
+            })
         }
     }
 }
@@ -241,7 +251,7 @@ impl Source for Lines {
         };
         let mut words = Words::default();
         let model = self.talk.loaded.engine.model();
-        let end = take(piece, model.tokenizer(), &mut words);
+        let end = take(piece, model.tokenizer(), &mut words, self.talk.left_out);
         if !words.is_empty() {
             out.push_back(Message::json(&Value::Object(self.head.line(words))));
         }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::keep_alive;
 use crate::ApiError;
 use crate::app::App;
-use crate::fields::{Fields, Idle, mismatch};
+use crate::fields::{Elsewhere, Fields, Idle, mismatch};
 use crate::models::{Keep, Loaded};
 use crate::params::{MAX_TOP, Params, schema, take_sampling, take_stop};
 use minfer::sampling::ConstraintSpec;
@@ -31,8 +31,17 @@ const RUNNER: [(&str, Idle); 14] = [
     ("draft_num_predict", Idle::Whole),
 ];
 
-/// What is to happen when the context is full: here a prompt is never cut, nor an answer's context shifted.
+/// What is to happen when the context is full: here no text is cut, nor an answer's context shifted. A conversation's `truncate` is taken before: it has turns to leave out.
 const FULL: [(&str, Idle); 2] = [("truncate", Idle::Flag), ("shift", Idle::Flag)];
+
+/// What other surfaces have names for, and where it is said beside `options`.
+const BESIDE_OPTIONS: &Elsewhere = &[
+    ("response_format", "format, beside options"),
+    ("guided_json", "format, beside options"),
+    ("reasoning_effort", "think, beside options"),
+    ("thinking", "think, beside options"),
+    ("tools", "tools, beside options"),
+];
 
 /// A model that is asked for, before it is loaded.
 pub struct Wanted {
@@ -157,7 +166,9 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
             ApiError::field("num_predict", why)
         })?),
     };
-    check_options(options, loaded)?;
+    take_options(&mut options, loaded)?;
+    f.know_within("options", &options);
+    options.close("options", BESIDE_OPTIONS)?;
     f.idle("ollama", &FULL)?;
     generate.constraint = take_format(f)?;
     params.constraint_field = Some("format");
@@ -174,15 +185,32 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
     Ok(params)
 }
 
-/// The options that are not about sampling.
+/// The options where nothing is generated: what says how to is of no use there.
 ///
 /// # Errors
 /// What can't be honoured, by name.
 pub fn check_options(mut options: Fields, loaded: &Loaded) -> Result<(), ApiError> {
+    take_options(&mut options, loaded)?;
+    options.finish("options");
+    Ok(())
+}
+
+/// The options that are not about sampling.
+///
+/// # Errors
+/// What can't be honoured, by name.
+fn take_options(options: &mut Fields, loaded: &Loaded) -> Result<(), ApiError> {
     let room = loaded.engine.options().n_ctx;
     if let Some(n) = options.take::<usize>("num_ctx")?.filter(|n| *n > room) {
+        let limit = loaded.engine.model().hparams().n_ctx_train;
+        let way_out = match room < limit {
+            true => format!(
+                ", or start the server with a larger --n-ctx (the model's limit is {limit})"
+            ),
+            false => " (the model's limit)".to_owned(),
+        };
         let why = format!(
-            "{n} is more than the {room} positions this model was loaded with: start the server with a larger --n-ctx"
+            "{n} is more than the {room} positions this model was loaded with: leave it out, or ask for at most {room}{way_out}"
         );
         return Err(ApiError::field("num_ctx", why));
     }
@@ -190,9 +218,7 @@ pub fn check_options(mut options: Fields, loaded: &Loaded) -> Result<(), ApiErro
     let why = "tail-free sampling is not built in: use min_p";
     options.refuse("tfs_z", &[json!(1)], why)?;
     let why = "penalties make no exception for line breaks";
-    options.refuse("penalize_newline", &[json!(true)], why)?;
-    options.finish("options");
-    Ok(())
+    options.refuse("penalize_newline", &[json!(true)], why)
 }
 
 fn take_format(f: &mut Fields) -> Result<Option<ConstraintSpec>, ApiError> {

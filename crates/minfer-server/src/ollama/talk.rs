@@ -10,8 +10,8 @@ use super::Failure;
 use super::answer::{Form, Head, nothing_said};
 use super::request::{Asked, Wanted, take_params, take_think};
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Turn, blocking};
-use crate::fields::Fields;
+use crate::chat::{Chat, Conversation, Systems, Turn, blocking};
+use crate::fields::{Elsewhere, Fields};
 use crate::gaps::Fim;
 use crate::messages::Results;
 use crate::models::Loaded;
@@ -20,6 +20,14 @@ use crate::prompts;
 use crate::{ApiError, messages, tools};
 
 const NO_IMAGES: &str = "this model reads text only";
+
+/// What other surfaces have names for, and where it is said here.
+const OF_BOTH: &Elsewhere = &[("guided_json", "format"), ("reasoning_effort", "think")];
+const OF_CHAT: &Elsewhere = &[
+    ("guided_json", "format"),
+    ("reasoning_effort", "think"),
+    ("system", "a message of the role system"),
+];
 
 /// A conversation.
 pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
@@ -45,6 +53,7 @@ pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> 
 
 /// The fields beside the messages. May block.
 fn take_chat(mut f: Fields, messages: Vec<Message>, loaded: &Loaded) -> Result<Chat, ApiError> {
+    let drops_turns = f.take("truncate")?.unwrap_or(true);
     let params = take_params(&mut f, loaded)?;
     let template_kwargs = take_think(&mut f)?;
     let offer = tools::take(&mut f)?;
@@ -53,12 +62,14 @@ fn take_chat(mut f: Fields, messages: Vec<Message>, loaded: &Loaded) -> Result<C
     if let Some(offer) = &mut offer {
         offer.whole = true; // a line has whole calls
     }
-    f.finish("api/chat");
+    f.close("api/chat", OF_CHAT)?;
     let last = messages.len().saturating_sub(1);
     let turn = Turn::of(&messages, &format!("messages[{last}].tool_calls"))?;
     Ok(Chat {
         messages,
+        systems: Systems::new(),
         turn,
+        drops_turns,
         template_kwargs,
         tools: offer,
         split_reasoning: true,
@@ -113,7 +124,7 @@ pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failu
                        write in the prompt what begins reasoning, or leave them out";
             return Err(ApiError::field("think", why));
         }
-        f.finish("api/generate");
+        f.close("api/generate", OF_BOTH)?;
         Ok((params, template_kwargs))
     })
     .await?;
@@ -194,7 +205,9 @@ impl Prompt {
         let user = Message::new("user", &self.text);
         let chat = Chat {
             messages: system.into_iter().chain([user]).collect(),
+            systems: Systems::new(),
             turn: Turn::Opened,
+            drops_turns: false,
             template_kwargs,
             tools: None,
             split_reasoning: true,

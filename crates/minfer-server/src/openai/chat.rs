@@ -13,14 +13,23 @@ use serde_json::{Map, Value, json};
 use super::{Usage, fingerprint, logprobs, others, timings};
 use crate::ApiError;
 use crate::app::Shared;
-use crate::chat::{Chat, Conversation, Piece, Token, blocking, held_by, reason_as};
-use crate::fields::Fields;
+use crate::chat::{Chat, Conversation, Piece, Systems, Token, blocking, held_by, reason_as};
+use crate::fields::{Elsewhere, Fields};
 use crate::messages::Results;
 use crate::pace::Pace;
 use crate::params::{MAX_TOP, Params};
 use crate::speech::Said;
 use crate::sse::{self, Message, Source};
 use crate::{id, messages, tools};
+
+/// What other surfaces have names for, and where it is said here.
+const SAID_ELSEWHERE: &Elsewhere = &[
+    ("system", "a message of the role system"),
+    (
+        "thinking",
+        "reasoning_effort or chat_template_kwargs.enable_thinking",
+    ),
+];
 
 /// The handler.
 pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, ApiError> {
@@ -30,7 +39,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
     let model = loaded.engine.model().clone();
     let chat = blocking(move || {
         let chat = take(&mut fields, &model)?;
-        fields.finish("chat/completions");
+        fields.close("chat/completions", SAID_ELSEWHERE)?;
         Ok(chat)
     })
     .await?;
@@ -79,7 +88,9 @@ fn take(f: &mut Fields, model: &Model) -> Result<Chat, ApiError> {
     params.generate.reasoning_budget = take_budget(f, split_reasoning, &params)?;
     Ok(Chat {
         messages,
+        systems: Systems::new(),
         turn,
+        drops_turns: false,
         template_kwargs,
         tools: offer,
         split_reasoning,

@@ -40,7 +40,7 @@ pub async fn completions(State(app): Shared, body: Bytes) -> Result<Response, Ap
         let asked = Asked::take(&mut fields, &model)?;
         others::refuse_in_text(&mut fields)?;
         fields.idle("completions", &others::USER)?;
-        fields.finish("completions");
+        fields.close("completions", &[])?;
         let prompts = asked.encode(&model);
         Ok((asked, prompts))
     })

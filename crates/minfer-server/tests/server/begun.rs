@@ -4,7 +4,7 @@ use minfer::gguf::Value as Gguf;
 use serde_json::{Value, json};
 
 use crate::cuts::both;
-use crate::harness::{Running, with};
+use crate::harness::{Running, on, with};
 use crate::models::{Model, Variant, saying};
 use crate::tools::{HERMES, calling, start, thinking, tools, weather};
 
@@ -155,7 +155,7 @@ fn a_beginning_that_ends_within_a_call_is_refused() {
             let more = [("messages", messages.clone()), ("tools", tools)];
             let ask = with(ask.clone(), &more);
             let ask = with(ask, &[("max_tokens", json!(2)), ("stream", json!(false))]);
-            let reply = server.post(path, &ask);
+            let reply = server.post(path, &on(path, ask));
             assert_eq!(reply.status, status, "{path} {text}: {}", reply.text);
             assert!(
                 status == 200 || reply.text.contains("messages: the last one"),
@@ -272,7 +272,7 @@ fn ending(ask: &Value, last: &Value, more: &[(&str, Value)]) -> Value {
 
 /// It is refused by the name of a field, and the way out is one that this surface has.
 fn refused(server: &Running, path: &str, body: &Value, param: &str) {
-    let reply = server.post(path, body);
+    let reply = server.post(path, &on(path, body.clone()));
     assert_eq!(reply.status, 400, "{path} {body}: {}", reply.text);
     let error = reply.json();
     let message = error["error"]["message"]

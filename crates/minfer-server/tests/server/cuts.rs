@@ -3,11 +3,13 @@
 use minfer::gguf::Value as Gguf;
 use serde_json::{Value, json};
 
-use crate::harness::{Reply, Running, named_events, with};
+use crate::harness::{Reply, Running, named_events, on, with};
 use crate::models::{FIRST_FREE, Model, saying};
 use crate::tools::{ARGUMENTS, HERMES, THINK, calling, start, thinking, tools, weather};
 
 const CHAT: &str = "/v1/chat/completions";
+/// Knows no tools: they are told in words, and calls are JSON without a marker.
+const PLAIN: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
 
 /// What the chunks of a stream say when they are joined, as a message; and the reason of its end.
 fn joined(reply: &Reply) -> (Value, Value) {
@@ -148,11 +150,56 @@ fn a_cut_call_is_not_lost_in_ollama_s_lines() {
         (3, "I look."),
         (4, "I look. <tool_call>{\"name\": \"we"),
     ] {
-        let said = server
-            .post("/api/chat", &with(ask.clone(), &cut(tokens)))
-            .json();
+        let ask = on("/api/chat", with(ask.clone(), &cut(tokens)));
+        let said = server.post("/api/chat", &ask).json();
         assert_eq!(said["message"]["content"], content, "{said}");
     }
+}
+
+/// Where calls have no marker, what a grammar holds to one is one all the same.
+#[test]
+fn a_forced_call_that_is_cut_is_no_content() {
+    let pieces: [&[u8]; 5] = [
+        br#"{"name": "wea"#,
+        br#"ther","#,
+        br#" "arguments": "#,
+        br#"{"city": "Rome"#,
+        br#""}}"#,
+    ];
+    let model = saying(&pieces)
+        .text("tokenizer.chat_template", PLAIN)
+        .set("llama.context_length", Gguf::U32(1024))
+        .write();
+    let (server, ask) = start(&model);
+    let ask = with(ask, &[("tools", tools())]);
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    for choice in [json!("required"), named] {
+        for (tokens, arguments) in [
+            (1, None),
+            (2, Some("{")),
+            (3, Some("{")),
+            (4, Some(r#"{"city": "Rome"#)),
+        ] {
+            let more = [
+                ("max_tokens", json!(tokens)),
+                ("tool_choice", choice.clone()),
+            ];
+            let (message, reason) = both(&server, &with(ask.clone(), &more));
+            assert_eq!(reason, "length", "{message}");
+            let call = &message["tool_calls"][0];
+            assert_eq!(call["arguments"].as_str(), arguments, "{tokens}: {message}");
+            assert_eq!(message["content"], "", "{tokens}");
+        }
+        let (message, reason) = both(&server, &with(ask.clone(), &[("tool_choice", choice)]));
+        assert_eq!(
+            message["tool_calls"][0]["arguments"], ARGUMENTS,
+            "{message}"
+        );
+        assert_eq!(reason, "tool_calls");
+    }
+    // One that is free may be any JSON.
+    let (message, _) = both(&server, &with(ask, &[("max_tokens", json!(1))]));
+    assert_eq!(message["content"], r#"{"name": "wea"#);
 }
 
 #[test]

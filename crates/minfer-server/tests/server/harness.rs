@@ -215,13 +215,31 @@ pub fn with(mut body: Value, more: &[(&str, Value)]) -> Value {
     body
 }
 
+/// A request as this path's surface has it: Ollama's says in its options how to generate.
+pub fn on(path: &str, mut ask: Value) -> Value {
+    if path.starts_with("/api/") {
+        for (theirs, ours) in [
+            ("temperature", "temperature"),
+            ("max_tokens", "num_predict"),
+        ] {
+            let moved = ask.as_object_mut().and_then(|map| map.remove(theirs));
+            if let Some(value) = moved {
+                ask["options"][ours] = value;
+            }
+        }
+    }
+    ask
+}
+
 /// A short request that is fine on this path.
 pub fn fine(path: &str) -> Value {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let few = json!({"num_predict": 1});
     let more = match path {
         "/v1/completions" => json!({"prompt": "Hi", "max_tokens": 1}),
-        "/v1/chat/completions" | "/v1/messages" => json!({"messages": messages, "max_tokens": 1}),
+        "/v1/chat/completions" | "/v1/messages" | "/v1/messages/count_tokens" => {
+            json!({"messages": messages, "max_tokens": 1})
+        }
         "/v1/responses" => json!({"input": "Hi", "max_output_tokens": 1}),
         "/v1/embeddings" | "/api/embed" => json!({"input": "Hi"}),
         "/completion" => json!({"prompt": "Hi", "n_predict": 1}),

@@ -3,7 +3,7 @@
 use minfer::gguf::Value as Gguf;
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Setup, with};
+use crate::harness::{Running, Setup, on, with};
 use crate::models::Variant;
 
 fn server() -> Running {
@@ -38,8 +38,8 @@ fn llama_cpp_5246_vllm_pr_7746_empty_prompts() {
             "prompt"
         };
         for prompt in &prompts {
-            let body = json!({"model": "llama", "max_tokens": 2, "n_predict": 2, field: prompt});
-            let reply = server.post(path, &body);
+            let body = json!({"model": "llama", "max_tokens": 2, field: prompt});
+            let reply = server.post(path, &on(path, body));
             assert!(
                 [200, 400].contains(&reply.status),
                 "{path} {prompt}: {}",

@@ -3,7 +3,7 @@
 use minfer::gguf::Value as Gguf;
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Setup, named_events, with};
+use crate::harness::{Running, Setup, named_events, on, with};
 use crate::models::{FIRST_FREE, Model, Variant, saying};
 
 /// Shows messages, tools and calls, and whose calls stand in `<tool_call>`.
@@ -173,7 +173,8 @@ fn a_choice_is_honoured_on_ollama_s_path() {
         ("tool_choice", json!("none")),
         ("stream", json!(false)),
     ];
-    let whole = server.post("/api/chat", &with(ask, &more)).json();
+    let ask = on("/api/chat", with(ask, &more));
+    let whole = server.post("/api/chat", &ask).json();
     assert!(whole["message"].get("tool_calls").is_none(), "{whole}");
     let content = whole["message"]["content"].as_str().unwrap();
     assert!(content.contains("<tool_call>{"), "{whole}");
@@ -188,7 +189,7 @@ fn ollama_tells_whole_calls() {
             ask.clone(),
             &[("tools", tools()), ("stream", json!(stream))],
         );
-        let reply = server.post("/api/chat", &ask);
+        let reply = server.post("/api/chat", &on("/api/chat", ask));
         assert_eq!(reply.status, 200, "{}", reply.text);
         let lines = reply.text.lines();
         let lines: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -487,9 +488,8 @@ fn reasoning_is_told_from_the_answer() {
         json!({"type": "thinking", "thinking": "Hm, so.", "signature": ""})
     );
     assert_eq!(claude["content"][1]["text"], "Yes!");
-    let ollama = server
-        .post("/api/chat", &with(ask.clone(), &[("stream", json!(false))]))
-        .json();
+    let whole = with(ask.clone(), &[("stream", json!(false))]);
+    let ollama = server.post("/api/chat", &on("/api/chat", whole)).json();
     assert!(ollama["message"]["thinking"] == "Hm, so." && ollama["message"]["content"] == "Yes!");
     let response = server
         .post("/v1/responses", &with(ask, &[("input", json!("Hi"))]))

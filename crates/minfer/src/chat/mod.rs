@@ -16,6 +16,7 @@
 
 mod begun;
 mod date;
+mod heard;
 mod hold;
 mod jinja;
 mod json;
@@ -27,6 +28,8 @@ mod user_text;
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod heard_tests;
 #[cfg(test)]
 mod reasoning_tests;
 #[cfg(test)]
@@ -78,6 +81,14 @@ pub enum ChatError {
     Continue {
         /// Why not.
         why: &'static str,
+    },
+    /// A system's message that the template does not show, and no words of the user's come behind it that could begin with it.
+    #[error(
+        "messages[{message}]: this model's chat template shows no system message there, and no user message comes behind it that could begin with what it says: add one"
+    )]
+    Unheard {
+        /// Its place among the messages.
+        message: usize,
     },
     /// A metadata field has another type than it must have.
     #[error("{key}: {what}")]

@@ -99,6 +99,7 @@ impl Compiled {
             wants_parts: false,
             shows: Shows {
                 system: true,
+                no_system: false,
                 tools: true,
                 calls: true,
             },
@@ -136,8 +137,11 @@ impl Compiled {
         };
         // A template that fails on the questions is asked by its source.
         let in_source = |word: &str| self.source.contains(word);
+        let shows = |messages: &[Value]| self.tries(messages, None) == Some(true);
+        let system = shows(&[message("system", "needle"), user.clone()]);
         Shows {
-            system: self.tries(&[message("system", "needle"), user.clone()], None) == Some(true),
+            system,
+            no_system: !system && shows(&[message("user", "needle")]),
             tools: self
                 .tries(std::slice::from_ref(&user), Some(&tools))
                 .unwrap_or_else(|| in_source("tools")),
@@ -249,13 +253,18 @@ impl ChatTemplate {
     /// The same conversation for a template that does not show all of it: tools that it does not show are described in the system's
     /// message, and calls that it does not show, with what they gave, become words.
     pub fn taught(&self, request: RenderRequest) -> RenderRequest {
-        let shows = self.compiled(&request).shows;
+        let shows = self.shows(&request);
         let (messages, tools) = taught(&request.messages, request.tools.as_ref(), shows);
         RenderRequest {
             messages,
             tools: request.tools.filter(|_| tools),
             ..request
         }
+    }
+
+    /// What is shown of a conversation with or without tools.
+    pub(super) fn shows(&self, request: &RenderRequest) -> Shows {
+        self.compiled(request).shows
     }
 
     /// The template for a conversation with or without tools.

@@ -152,12 +152,12 @@ impl Model {
     }
 
     /// A conversation as token ids, and a notice for the user if the file has no template.
-    /// Scaffolding becomes control tokens, what people wrote never does.
+    /// Scaffolding becomes control tokens, what people wrote never does. Nothing is lost: see [`ChatTemplate::render_whole`].
     pub fn chat_prompt(
         &self,
         request: &RenderRequest,
     ) -> Result<(Vec<u32>, Option<String>), Error> {
-        let rendered = self.chat_template()?.render(request)?;
+        let rendered = self.chat_template()?.render_whole(request.clone())?;
         Ok((self.encode_rendered(&rendered), rendered.notice))
     }
 

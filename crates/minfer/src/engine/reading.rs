@@ -19,6 +19,8 @@ pub struct Reading {
     pub beside_json: bool,
     /// The answer's content has begun in the prompt: a call without a marker, which can only be a whole answer, does not come.
     pub begun: bool,
+    /// A grammar holds the answer to calls: what begins it is one, also where calls have no marker.
+    pub forced: bool,
 }
 
 impl Reading {
@@ -55,6 +57,9 @@ impl Reader {
             }
             if reading.begun {
                 parser = parser.begun();
+            }
+            if reading.forced {
+                parser = parser.forced();
             }
             match reading.whole {
                 true => parser.whole(),

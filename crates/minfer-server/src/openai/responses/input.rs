@@ -6,14 +6,18 @@ use minfer::chat::{FunctionCall, Message, ToolCall};
 use serde_json::{Map, Value, json};
 
 use crate::ApiError;
+use crate::chat::Systems;
 use crate::fields::{Fields, Idle, mismatch};
 use crate::messages::{self, MAX_MESSAGES, Reader};
 
-/// `instructions` and `input`: a text, or items (messages, reasoning, function calls and what they gave).
+/// `instructions` and `input`: a text, or items (messages, reasoning, function calls and what they gave); and where systems speak.
 ///
 /// # Errors
 /// An item that can't be read, by its place.
-pub fn parse(instructions: Option<&str>, input: Option<Value>) -> Result<Vec<Message>, ApiError> {
+pub fn parse(
+    instructions: Option<&str>,
+    input: Option<Value>,
+) -> Result<(Vec<Message>, Systems), ApiError> {
     let items = match input {
         Some(Value::Array(items)) => items,
         Some(Value::String(text)) => vec![json!({"role": "user", "content": text})],
@@ -26,14 +30,21 @@ pub fn parse(instructions: Option<&str>, input: Option<Value>) -> Result<Vec<Mes
         return Err(ApiError::field("input", why));
     }
     let mut talk = Talk::default();
-    talk.messages
-        .extend(instructions.map(|text| Message::new("system", text)));
+    let mut systems = Systems::new();
+    if let Some(text) = instructions {
+        systems.push((0, "instructions".to_owned()));
+        talk.messages.push(Message::new("system", text));
+    }
     for (i, item) in items.into_iter().enumerate() {
         let name = format!("input[{i}]");
         let item = Fields::of_value(&name, item)?;
+        let at = talk.messages.len();
         talk.item(item).map_err(|e| e.within(&name))?;
+        if talk.messages.get(at).is_some_and(|m| m.role == "system") {
+            systems.push((at, name));
+        }
     }
-    Ok(talk.messages)
+    Ok((talk.messages, systems))
 }
 
 /// A conversation so far.
@@ -152,7 +163,7 @@ mod tests {
             {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": "{\"city\":\"Rome\"}"},
             {"type": "function_call_output", "call_id": "call_1", "output": "Sun"},
         ]);
-        let messages = parse(Some("Be brief."), Some(input)).unwrap();
+        let (messages, _) = parse(Some("Be brief."), Some(input)).unwrap();
         let call = json!({"type": "function", "id": "call_1", "function": {"name": "weather", "arguments": "{\"city\":\"Rome\"}"}});
         assert_eq!(
             serde_json::to_value(messages).unwrap(),

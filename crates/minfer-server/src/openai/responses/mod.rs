@@ -14,7 +14,7 @@ use super::others;
 use crate::ApiError;
 use crate::app::Shared;
 use crate::chat::{Chat, Conversation, Turn, blocking, reason_as};
-use crate::fields::{Fields, Idle, mismatch, texts};
+use crate::fields::{Elsewhere, Fields, Idle, mismatch, texts};
 use crate::params::{MAX_TOP, Params, answer_format, take_sampling, take_stream_options};
 use crate::sse;
 use crate::tools::{self, Offer};
@@ -35,6 +35,14 @@ const NEVER_THERE: [&str; 7] = [
     "reasoning.encrypted_content", // nothing is kept, and reasoning is shown as it is
     "web_search_call.action.sources",
     "web_search_call.results",
+];
+
+/// What other surfaces have names for, and where it is said here.
+const SAID_ELSEWHERE: &Elsewhere = &[
+    ("response_format", FORMAT),
+    ("guided_json", FORMAT),
+    ("reasoning_effort", "reasoning.effort"),
+    ("thinking", "reasoning.effort"),
 ];
 
 /// What a request says that its response repeats.
@@ -60,7 +68,7 @@ pub async fn create(State(app): Shared, body: Bytes) -> Result<Response, ApiErro
     let model = loaded.engine.model().clone();
     let (chat, echo) = blocking(move || {
         let taken = take(&mut fields, &model)?;
-        fields.finish("responses");
+        fields.close("responses", SAID_ELSEWHERE)?;
         Ok(taken)
     })
     .await?;
@@ -98,7 +106,7 @@ fn refuse(f: &mut Fields) -> Result<(), ApiError> {
 /// The body's fields. May block.
 fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     let instructions: Option<String> = f.take("instructions")?;
-    let messages = input::parse(instructions.as_deref(), f.value("input"))?;
+    let (messages, systems) = input::parse(instructions.as_deref(), f.value("input"))?;
     let mut params = Params::plain(model)?;
     params.stream = f.flag("stream")?;
     take_stream_options(f, params.stream)?; // the usage is always told
@@ -144,7 +152,9 @@ fn take(f: &mut Fields, model: &Model) -> Result<(Chat, Echo), ApiError> {
     };
     let chat = Chat {
         messages,
+        systems,
         turn: Turn::Opened,
+        drops_turns: false,
         template_kwargs,
         tools: tools::choose(f, offer, &tools::RESPONSES)?,
         split_reasoning: true,

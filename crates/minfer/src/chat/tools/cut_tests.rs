@@ -7,13 +7,17 @@ use ToolFormat::*;
 
 /// What is told of an answer that is cut, in one piece and by characters.
 fn read(format: ToolFormat, answer: &str, whole: bool) -> Vec<Part> {
-    let new = || {
+    read_by(format, answer, || {
         let parser = ToolParser::new(format, tools());
         match whole {
             true => parser.whole(),
             false => parser,
         }
-    };
+    })
+}
+
+/// The same by parsers of this kind.
+fn read_by(format: ToolFormat, answer: &str, new: impl Fn() -> ToolParser) -> Vec<Part> {
     let mut parser = new();
     let first = parser.push(answer);
     let told = join(first.into_iter().chain(parser.cut()));
@@ -83,4 +87,35 @@ fn a_second_call_under_one_marker_that_is_cut_is_not_told() {
     let bare = "{\"name\": \"now\", \"parameters\": {}}; {\"na";
     let want = [call("now", "{}"), text("; {\"na")];
     assert_eq!(read(Llama3, bare, false), want);
+}
+
+/// What a grammar holds to a call is one before its tool is named, marker or not.
+#[test]
+fn a_forced_call_that_is_cut_is_no_content() {
+    let list = "[{\"name\": \"now\"";
+    let one = "{\"name\": \"now\"";
+    for format in [Llama3, Json, Python] {
+        let new = || ToolParser::new(format, tools()).forced();
+        for begun in ["", "[", "{", "{\"na", "{\"name\": \"no", one, list] {
+            assert_eq!(read_by(format, begun, new), [], "{format:?} {begun}");
+            // Of one that is free the same may be any JSON.
+            if begun.len() > 1 {
+                assert_eq!(read(format, begun, false), [text(begun)], "{format:?}");
+            }
+        }
+        let named = format!("{one}, \"argum");
+        assert_eq!(read_by(format, &named, new), [cut("now", "{")]);
+        // Told whole or not at all, it is not lost.
+        let whole = || new().whole();
+        assert_eq!(read_by(format, &named, whole), [text(&named)]);
+        let two = format!("{one}, \"parameters\": {{}}}}\n{{\"na");
+        assert_eq!(read_by(format, &two, new), [call("now", "{}")]);
+    }
+    let python = || ToolParser::new(Python, tools()).forced();
+    assert_eq!(read_by(Python, "[no", python), []);
+    let named = "[now(city=\"Ro";
+    assert_eq!(read_by(Python, named, python), [text(named)]);
+    // Where a marker opens calls, the text before it is text.
+    let hermes = || ToolParser::new(Hermes, tools()).forced();
+    assert_eq!(read_by(Hermes, "{\"na", hermes), [text("{\"na")]);
 }

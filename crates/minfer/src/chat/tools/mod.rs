@@ -26,7 +26,7 @@ use serde_json::Value;
 pub(in crate::chat) use grammar::first_token;
 pub use grammar::{ToolChoice, ToolRules, json_after_reasoning};
 pub use parser::ToolParser;
-pub(super) use teach::{Shows, taught};
+pub(super) use teach::{Shows, joined, taught};
 
 /// A tool on offer.
 #[derive(Clone, Debug, PartialEq)]

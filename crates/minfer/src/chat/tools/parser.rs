@@ -207,6 +207,8 @@ pub struct ToolParser {
     told: bool,
     /// A marker opened what is read, outside of text; of a second call the raw text does not show it.
     marked: bool,
+    /// The answer is calls without a marker and nothing else.
+    forced: bool,
     out: Vec<ToolDelta>,
 }
 
@@ -229,6 +231,7 @@ impl ToolParser {
             },
             told: false,
             marked: false,
+            forced: false,
             out: Vec::new(),
         }
     }
@@ -252,13 +255,24 @@ impl ToolParser {
         self
     }
 
+    /// The same for an answer that a grammar holds to calls, as [`ToolFormat::grammar`] writes them: what begins it is one, also where no marker says so.
+    pub fn forced(mut self) -> ToolParser {
+        self.forced = notation::of(self.format).mark.is_empty();
+        self
+    }
+
+    /// Whether what is read is known to be a call before its tool is.
+    fn is_certain(&self) -> bool {
+        self.marked || self.forced
+    }
+
     /// Whether the text so far ends within a call: after a marker, or after a tool's name or a part of it. JSON that does not name a tool may be any.
     pub fn is_inside(&self) -> bool {
         match &self.state {
             State::Either | State::Json | State::Text { .. } => false,
             State::Inside { calls, close, .. } => match calls {
                 true => close.starts_with('<'),
-                false => self.marked,
+                false => self.is_certain(),
             },
             State::Call { mark, close, .. } => {
                 let head = squeezed(self.raw.get(*mark..).unwrap_or_default());
@@ -267,7 +281,7 @@ impl ToolParser {
                     Some((name, _)) => self.sink.knows(name),
                     None => !name.is_empty() && self.sink.names(name),
                 });
-                self.told || named || self.marked || close.starts_with('<')
+                self.told || named || self.is_certain() || close.starts_with('<')
             }
         }
     }
@@ -295,10 +309,10 @@ impl ToolParser {
             let mut openers = self.format.openers().iter();
             !raw.is_empty() && openers.any(|o| o.text.starts_with(raw))
         };
-        let untold = self.marked && !self.told;
+        let untold = self.is_certain() && !self.told;
         let (begun, waits) = match &self.state {
             State::Text { .. } | State::Either => (begins(self.raw.trim_start()), false),
-            State::Inside { .. } => (self.marked, false),
+            State::Inside { .. } => (self.is_certain(), false),
             State::Call { call, .. } if untold => {
                 if !self.whole {
                     call.cut(&mut self.sink);

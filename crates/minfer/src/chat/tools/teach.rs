@@ -7,8 +7,10 @@ use crate::chat::{Content, Message, ToolCall};
 /// What a chat template shows of a conversation's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::chat) struct Shows {
-    /// A message of the role system.
+    /// A message of the role system that comes first.
     pub(in crate::chat) system: bool,
+    /// It refuses or drops such a message, and shows a user's.
+    pub(in crate::chat) no_system: bool,
     /// The tools on offer.
     pub(in crate::chat) tools: bool,
     /// Calls that the assistant made.
@@ -61,7 +63,7 @@ fn describe(messages: &mut Vec<Message>, tools: &Value, system: bool) {
 }
 
 /// Two contents as one, a blank line between them; `swap`: the second first.
-fn joined(first: Option<Content>, second: Content, swap: bool) -> Content {
+pub(in crate::chat) fn joined(first: Option<Content>, second: Content, swap: bool) -> Content {
     let Some(first) = first else {
         return second;
     };
