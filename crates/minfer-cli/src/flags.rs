@@ -96,12 +96,31 @@ fn of_engine(e: &EngineError) -> Option<String> {
             };
             Some(named.to_string())
         }
-        EngineError::NothingToShift { n_keep, n_ctx } => Some(format!(
-            "a context of {} is too short for --context-shift with {n_keep} kept (--keep): --n-ctx must be at least {}",
+        EngineError::NothingToShift {
+            n_keep,
+            n_ctx,
+            limit,
+        } => Some(format!(
+            "a context of {} is too short for --context-shift with {n_keep} kept (--keep): {}",
             count(n_ctx, "token"),
-            (n_keep.div_ceil(PAGE) + 2) * PAGE
+            shift_way_out(n_keep, limit)
         )),
         _ => None,
+    }
+}
+
+/// What a shift needs that keeps so many tokens, of a model whose context is `limit` long.
+fn shift_way_out(n_keep: usize, limit: usize) -> String {
+    let least = n_keep.div_ceil(PAGE).saturating_add(2).saturating_mul(PAGE);
+    match (least <= limit, 2 * PAGE <= limit) {
+        (true, _) => format!("--n-ctx must be at least {least}"),
+        (false, true) => format!(
+            "the model's limit is {limit}, {least} were needed: keep less, at most {}",
+            (limit / PAGE - 2) * PAGE
+        ),
+        (false, false) => {
+            format!("the model's limit is {limit}: leave --context-shift out")
+        }
     }
 }
 
@@ -122,6 +141,16 @@ mod tests {
         assert!(in_flags(&e).starts_with("--temp is -1: "), "{e}");
         let wrapped = in_flags(&Error::from(e));
         assert!(wrapped.starts_with("--temp is -1: "), "{wrapped}");
+    }
+
+    #[test]
+    fn what_a_shift_needs_is_what_the_model_can_have() {
+        assert_eq!(shift_way_out(80, 512), "--n-ctx must be at least 160");
+        assert_eq!(shift_way_out(448, 512), "--n-ctx must be at least 512");
+        let less = shift_way_out(449, 512);
+        assert!(less.ends_with("keep less, at most 448"), "{less}");
+        assert!(shift_way_out(usize::MAX, 512).ends_with("at most 448"));
+        assert!(shift_way_out(0, 63).ends_with("leave --context-shift out"));
     }
 
     #[test]

@@ -2,9 +2,34 @@
 
 mod tiny;
 
-use minfer::engine::Pooling;
+use minfer::engine::{Engine, EngineOptions, Pooling};
 use minfer::gguf::{Array, Value};
 use minfer::sampling::SamplerParams;
+
+/// Who embeds the engine says sizes that no flag lets through: none of their products is taken before they are looked at.
+#[test]
+fn sizes_of_an_engine_are_refused_by_their_option_also_beside_a_draft_model() {
+    for name in ["llama", "gemma3"] {
+        let model = tiny::model(name);
+        for (option, draft) in ["n_ctx", "n_seqs", "n_batch"]
+            .into_iter()
+            .flat_map(|o| [(o, None), (o, Some(model.clone()))])
+        {
+            let size = |of: &str, usual| if of == option { usize::MAX } else { usual };
+            let options = EngineOptions {
+                n_ctx: size("n_ctx", 128),
+                n_seqs: size("n_seqs", 1),
+                n_batch: size("n_batch", 16),
+                draft,
+                ..EngineOptions::default()
+            };
+            let made = Engine::new(model.clone(), options, &mut |_, _| {});
+            let said = made.err().map(|e| e.to_string()).expect("no such engine");
+            let start = format!("{option} is {}: it must lie between 1 and ", usize::MAX);
+            assert!(said.starts_with(&start), "{name}: {said}");
+        }
+    }
+}
 
 /// Why a changed file is refused.
 fn refusal(name: &str, key: &str, value: Value) -> String {

@@ -20,6 +20,7 @@ const N_CTX: usize = 8192;
 
 /// Serves until it is told to end.
 pub fn serve(a: ServeArgs) -> Outcome {
+    refuse_idle(&a)?;
     let options = ServerOptions {
         address: SocketAddr::new(a.host, a.port),
         models: a.models.iter().map(|m| name(m)).collect::<Result<_, _>>()?,
@@ -42,6 +43,18 @@ pub fn serve(a: ServeArgs) -> Outcome {
     // What still loads or computes is for nobody.
     runtime.shutdown_background();
     ended
+}
+
+/// What is said of models that there are not would be lost.
+fn refuse_idle(a: &ServeArgs) -> Outcome {
+    match a.models.len() == 1 && a.keep_alive != Duration::MAX {
+        true => Err(Failure::Usage(
+            "--keep-alive does nothing: it is of models other than the first, and there is one; leave it out (requests to \
+             Ollama's addresses may bring a keep_alive of their own)"
+                .into(),
+        )),
+        false => Ok(()),
+    }
 }
 
 async fn listen(a: &ServeArgs, options: ServerOptions) -> Outcome {
@@ -253,8 +266,11 @@ fn memory(model: &Model, options: &EngineOptions) -> u64 {
         0 => ty.head_bytes(h.head_dim),
         _ => 0, // refused when it is loaded
     };
-    let page = h.n_layer * h.n_head_kv * (head(options.type_k) + head(options.type_v));
-    let pages = options.n_ctx.div_ceil(PAGE) * options.n_seqs;
-    let kv = (page as u64).saturating_mul(pages as u64);
+    let (k, v) = (head(options.type_k), head(options.type_v));
+    // Nobody has looked at the numbers yet: a flag and a file say them.
+    let pages = [options.n_ctx.div_ceil(PAGE), options.n_seqs];
+    let page = [h.n_layer, h.n_head_kv, k.saturating_add(v)];
+    let numbers = pages.iter().chain(&page).map(|n| *n as u64);
+    let kv = numbers.fold(1, u64::saturating_mul);
     weights.saturating_add(options.kv_memory.map_or(kv, |most| most.min(kv)))
 }

@@ -54,17 +54,29 @@ pub(super) fn request(
         return Err(EngineError::TokenOutOfRange { id, n_vocab }.into());
     }
     match &request.task {
-        Task::Generate(g) => Ok(generate(g, options, request.session.is_some())?),
+        Task::Generate(g) => {
+            check_shift(g, n_ctx, h.n_ctx_train)?;
+            Ok(generate(g, options, request.session.is_some())?)
+        }
         _ if request.session.is_some() => Err(EngineError::SessionTask.into()),
         _ => Ok(()),
     }
 }
 
-fn generate(g: &Generate, options: &EngineOptions, session: bool) -> Result<(), EngineError> {
-    let (n_keep, n_ctx) = (g.n_keep, options.n_ctx);
-    if g.context_shift && n_keep.div_ceil(PAGE) + 2 > n_ctx / PAGE {
-        return Err(EngineError::NothingToShift { n_keep, n_ctx });
+/// A shift has something to drop, in a context of `n_ctx` positions; the model may have up to `limit`.
+fn check_shift(g: &Generate, n_ctx: usize, limit: usize) -> Result<(), EngineError> {
+    let n_keep = g.n_keep;
+    match g.context_shift && n_keep.div_ceil(PAGE) + 2 > n_ctx / PAGE {
+        true => Err(EngineError::NothingToShift {
+            n_keep,
+            n_ctx,
+            limit,
+        }),
+        false => Ok(()),
     }
+}
+
+fn generate(g: &Generate, options: &EngineOptions, session: bool) -> Result<(), EngineError> {
     if g.speculation == Speculation::Draft && options.draft.is_none() {
         return Err(EngineError::NoDraft);
     }

@@ -63,8 +63,8 @@ impl Core {
     /// Loads the weights into the backends. `progress` gets bytes done and bytes in all.
     ///
     /// # Errors
-    /// Options that can't be; memory that does not suffice, with the numbers, before anything is loaded. `beside`: bytes of
-    /// a draft model.
+    /// Memory that does not suffice, with the numbers, before anything is loaded. `options` are checked, `beside` are the bytes of a
+    /// draft model.
     pub fn new(
         model: Arc<Model>,
         options: &EngineOptions,
@@ -73,7 +73,6 @@ impl Core {
         beside: u64,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Core, Error> {
-        options.check(&model)?;
         let room = Room::of(&model, options)?;
         memory::check(&model, options, &room, beside)?;
         let scheduler_options = SchedulerOptions {

@@ -113,6 +113,7 @@ impl Drafter {
     ) -> Result<Drafter, Error> {
         let options = own_options(&model, options);
         let room = Room::of(&model, &options)?;
+        room.check_pages()?;
         let mut scheduler = Scheduler::new(backends, SchedulerOptions::default());
         scheduler.load_weights(model.weights(), &mut |done, all| {
             progress(done as u64, all as u64)

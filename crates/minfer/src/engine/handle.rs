@@ -65,6 +65,7 @@ impl Engine {
         backends: Vec<Box<dyn Backend>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, Error> {
+        options.check(&model)?;
         let stats = Arc::new(Mutex::new(Stats::default()));
         let mut beside = 0;
         if let Some(draft) = &options.draft {

@@ -150,6 +150,17 @@ pub enum EngineError {
         /// Bytes of memory.
         limit: u64,
     },
+    /// More pages of KV than can be told apart.
+    #[error(
+        "the context needs {pages} pages of {} tokens each, {max} can be told apart: lower --n-ctx",
+        crate::graph::PAGE
+    )]
+    Pages {
+        /// Pages of all sequences.
+        pages: usize,
+        /// The most there can be.
+        max: usize,
+    },
     /// The draft model's tokens are not the model's.
     #[error("{}: no draft for this model: {reason}", draft.display())]
     DraftVocabulary {
@@ -175,6 +186,8 @@ pub enum EngineError {
         n_keep: usize,
         /// Positions of the context.
         n_ctx: usize,
+        /// Positions that the model was trained for.
+        limit: usize,
     },
     /// A chat template hides what an assistant said: there is no telling where a turn begins.
     #[error(
