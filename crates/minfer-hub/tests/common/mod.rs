@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use minfer_hub::{Alias, Hub, Progress};
 use sha2::{Digest, Sha256};
@@ -25,8 +24,8 @@ pub enum Answer {
     NoRanges(Vec<u8>),
     /// As `Bytes`, but the connection closes after that many bytes of the body.
     CutAfter(Vec<u8>, usize),
-    /// As `Bytes`, but nothing more comes after that many bytes, for a while.
-    StallAfter(Vec<u8>, usize, Duration),
+    /// As `Bytes`, but nothing comes after that many bytes, ever, and the connection stays.
+    StallAfter(Vec<u8>, usize),
     /// 206 whose range starts somewhere else.
     WrongRange(Vec<u8>),
     /// No body.
@@ -128,11 +127,12 @@ fn serve(
             let (status, headers, body) = ranged(&bytes, 0);
             send(status, &headers, &body[..n.min(body.len())], body.len())
         }
-        Answer::StallAfter(bytes, n, pause) => {
+        Answer::StallAfter(bytes, n) => {
             let (status, headers, body) = ranged(&bytes, 0);
             send(status, &headers, &body[..n.min(body.len())], body.len())?;
-            std::thread::sleep(pause);
-            Ok(())
+            loop {
+                std::thread::park();
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How a server lives and ends: limits, clients that leave, slow readers, draining.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use minfer::engine::Stats;
 use serde_json::{Value, json};
@@ -10,6 +10,8 @@ use crate::models::{Model, endless};
 use crate::raw::{Raw, wait_for};
 
 const CHAT: &str = "/v1/chat/completions";
+/// More than any test takes; tokio's clock holds it.
+const LONGEST: Duration = Duration::from_secs(1_000_000);
 
 /// A server whose model talks until it is stopped, for this many requests at once.
 fn talker(model: &Model, n_seqs: usize) -> Setup {
@@ -344,7 +346,9 @@ fn what_does_not_end_in_time_is_cut_off() {
 fn connections_that_say_nothing_do_not_hold_up_the_end() {
     for tls in [false, true] {
         let mut setup = Setup::of(&["llama"]);
-        setup.server.limits.drain = Duration::from_secs(120);
+        // Longer than any test: only its own end ends it.
+        setup.server.limits.drain = LONGEST;
+        setup.server.limits.idle = LONGEST;
         setup.server.tls = tls.then(localhost);
         let mut server = setup.start();
         let mut silent = Raw::connect(&server);
@@ -353,11 +357,8 @@ fn connections_that_say_nothing_do_not_hold_up_the_end() {
             begins.send([22, 3, 1]); // the first bytes of a handshake
         }
         std::thread::sleep(Duration::from_millis(200));
-        let started = Instant::now();
         server.stop();
-        assert_eq!(server.end(), Ok(()));
-        let took = started.elapsed();
-        assert!(took < Duration::from_secs(30), "TLS {tls}: {took:?}");
+        assert_eq!(server.end(), Ok(()), "TLS {tls}");
         assert_eq!(
             (silent.rest(), begins.rest()),
             (String::new(), String::new())
@@ -370,8 +371,8 @@ fn connections_that_say_nothing_do_not_hold_up_the_end() {
 fn half_sent_heads_end_when_draining_begins() {
     let model = endless();
     let mut setup = talker(&model, 2);
-    setup.server.limits.drain = Duration::from_secs(120);
-    setup.server.limits.idle = Duration::from_secs(120);
+    setup.server.limits.drain = LONGEST;
+    setup.server.limits.idle = LONGEST;
     let mut server = setup.start();
     let mut running = Raw::connect(&server);
     running.post(CHAT, "", &talk(true, 16_000));
@@ -384,12 +385,9 @@ fn half_sent_heads_end_when_draining_begins() {
     assert!(second.until("}").contains("\"ok\""));
     second.send(half);
     std::thread::sleep(Duration::from_millis(200));
-    let started = Instant::now();
     server.stop();
     let ends = (first.rest(), second.rest());
     assert_eq!(ends, (String::new(), String::new()));
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(30), "{took:?}");
     assert_eq!(stats(&server).running, 1, "the request goes on");
     drop(running);
     assert_eq!(server.end(), Ok(()));

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use minfer::gguf::{Array, GgufFile, GgufWriter, StrArray, Value};
 use minfer::numeric::GgmlType;
@@ -200,9 +199,7 @@ fn opening_touches_no_tensor_data() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("sparse.gguf");
     sparse(&path, 1 << 31);
-    let start = Instant::now();
     let (file, spent) = spent(|| GgufFile::open(&path).unwrap());
-    assert!(start.elapsed() < Duration::from_secs(1));
     assert!(spent.bytes < 8192, "{spent:?}");
     assert_eq!(file.data(file.tensor("t").unwrap()).len(), 1 << 33);
     match resident(&path) {
@@ -240,14 +237,10 @@ fn cve_2026_7482_a_large_file_does_not_back_large_claims() {
             .unwrap()
             .set_len(1 << 34)
             .unwrap();
-        let start = Instant::now();
         let (result, spent) = spent(|| GgufFile::open(&path));
         let message = result.err().unwrap().to_string();
         assert!(message.contains(named), "{message}");
-        assert!(
-            spent.bytes < 8192 && start.elapsed() < Duration::from_secs(1),
-            "{message}: {spent:?}"
-        );
+        assert!(spent.bytes < 8192, "{message}: {spent:?}");
     }
 }
 

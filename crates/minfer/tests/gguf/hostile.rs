@@ -1,7 +1,5 @@
 //! Small files that claim what they don't hold, after public reports.
 
-use std::time::{Duration, Instant};
-
 use minfer::gguf::GgufFile;
 
 use crate::allocs::spent;
@@ -9,14 +7,12 @@ use crate::raw::Raw;
 
 const HUGE: u64 = 1 << 63;
 
-/// Parses bytes that must be refused: the message, once it is seen to be one line, cheap and quick.
+/// Parses bytes that must be refused: the message, once it is seen to be one line and cheap. What followed a claim of 2^63 things
+/// instead of refusing it would not come back.
 pub fn refused(bytes: Vec<u8>) -> String {
     let len = bytes.len();
-    let start = Instant::now();
     let (result, spent) = spent(|| GgufFile::from_bytes(bytes));
-    let took = start.elapsed();
     let message = result.expect_err("a broken file was accepted").to_string();
-    assert!(took < Duration::from_secs(1), "{message}: took {took:?}");
     // The room's promise: a small factor of the bytes that are there, and the message.
     assert!(
         spent.bytes <= 16 * len + 8192,
