@@ -15,6 +15,7 @@ use crate::output;
 
 mod bench;
 mod constraint;
+mod flag_names;
 mod perplexity;
 mod planned;
 mod sampling;
@@ -22,8 +23,9 @@ mod serve;
 
 pub use bench::{BenchArgs, BenchFormat};
 pub use constraint::ConstraintArgs;
+pub use flag_names::with_own_names;
 pub use perplexity::PerplexityArgs;
-pub use planned::planned;
+pub use planned::no_command;
 pub use sampling::SamplingArgs;
 pub use serve::{AccessArgs, LimitArgs, ServeArgs};
 
@@ -33,7 +35,11 @@ pub use serve::{AccessArgs, LimitArgs, ServeArgs};
     name = "minfer",
     version,
     max_term_width = 100,
-    after_help = "`minfer MODEL [PROMPT]` is short for `minfer run MODEL [PROMPT]`."
+    after_help = "\
+`minfer MODEL [PROMPT]` is short for `minfer run MODEL [PROMPT]`.
+
+llama.cpp's names are understood where they mean the same: -m MODEL and -hf OWNER/REPO[:QUANT] stand for MODEL, -ctk, -ctv, -ub, \
+-sys, -jf, -md and -np for the long names."
 )]
 pub struct Cli {
     /// What to do.
@@ -81,10 +87,10 @@ pub struct EngineArgs {
     #[arg(short = 't', long, value_name = "N", value_parser = within(1, MAX_THREADS), allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Context length in tokens.
-    #[arg(short = 'c', long, value_name = "N", value_parser = at_least(1_usize), allow_negative_numbers = true)]
+    #[arg(short = 'c', long, visible_alias = "ctx-size", value_name = "N", value_parser = context, allow_negative_numbers = true)]
     pub n_ctx: Option<usize>,
     /// Most prompt tokens in one step.
-    #[arg(short = 'b', long, value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
+    #[arg(short = 'b', long, visible_alias = "ubatch-size", value_name = "N", default_value_t = N_BATCH, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_batch: usize,
     /// Format of cached keys: f32, f16 or q8_0.
     #[arg(long, value_name = "TYPE", default_value = "f16")]
@@ -114,12 +120,22 @@ pub struct RunArgs {
     pub model: ModelArg,
     /// The prompt; read from stdin (without a final newline) when it is a pipe and no prompt is given.
     pub prompt: Option<String>,
+    /// The prompt, as llama.cpp takes it.
+    #[arg(
+        short = 'p',
+        long = "prompt",
+        value_name = "TEXT",
+        conflicts_with = "prompt",
+        allow_hyphen_values = true
+    )]
+    pub prompt_flag: Option<String>,
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Most tokens to generate; -1: until the context is full.
     #[arg(
         short = 'n',
         long,
+        visible_alias = "predict",
         value_name = "N",
         default_value_t = 512,
         value_parser = at_least(-1_i64),
@@ -132,7 +148,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
     /// System message in front of the prompt.
-    #[arg(long, value_name = "TEXT", conflicts_with = "no_template")]
+    #[arg(
+        long,
+        visible_alias = "system-prompt",
+        value_name = "TEXT",
+        conflicts_with = "no_template"
+    )]
     pub system: Option<String>,
     /// Complete the prompt as it is, without the chat template.
     #[arg(long)]
@@ -165,6 +186,7 @@ pub struct LongArgs {
     /// Let a smaller model of the same vocabulary guess tokens; the answer is the same.
     #[arg(
         long,
+        visible_alias = "model-draft",
         value_name = "MODEL",
         conflicts_with = "lookup",
         help_heading = "Long answers"
@@ -209,8 +231,17 @@ pub struct TokenizeArgs {
     #[command(flatten)]
     pub model: ModelArg,
     /// The text.
-    #[arg(required_unless_present = "file")]
+    #[arg(required_unless_present_any = ["file", "prompt"])]
     pub text: Option<String>,
+    /// The text, as llama.cpp takes it.
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        conflicts_with_all = ["text", "file"],
+        allow_hyphen_values = true
+    )]
+    pub prompt: Option<String>,
     /// Read the text from a file (`-`: stdin).
     #[arg(short, long, value_name = "F", conflicts_with = "text")]
     pub file: Option<PathBuf>,
@@ -271,6 +302,8 @@ pub struct LogitsArgs {
     pub npy: Option<PathBuf>,
 }
 
+/// Prompt tokens of one step at most, where nobody says otherwise.
+pub const N_BATCH: usize = 512;
 /// Most tokens of one step.
 const MAX_BATCH: usize = 1 << 16;
 
@@ -283,6 +316,16 @@ where
         let n = text.parse().ok().filter(|n| *n >= min);
         n.ok_or_else(|| format!("it must be a whole number from {min} up"))
     }
+}
+
+/// Takes a context. llama.cpp's 0 is what the model can have, which is told elsewhere.
+fn context(text: &str) -> Result<usize, String> {
+    at_least(1)(text).map_err(|e| match text {
+        "0" => format!(
+            "{e}; `minfer inspect MODEL` shows the most that a model can have (context_length)"
+        ),
+        _ => e,
+    })
 }
 
 /// Takes numbers from `min` to `max`.

@@ -19,10 +19,11 @@ use output::Failure;
 
 fn main() {
     let argv: Vec<_> = std::env::args_os().collect();
-    if let Some(message) = args::planned(&argv, |name| models::known(name).is_ok()) {
+    if let Some(message) = args::no_command(&argv, |name| models::known(name).is_ok()) {
         output::exit(2, &message);
     }
-    let argv = args::with_default_command(argv);
+    let argv = args::with_own_names(args::with_default_command(argv));
+    let argv = argv.unwrap_or_else(|message| output::exit(2, &message));
     let cli = Cli::try_parse_from(argv).unwrap_or_else(|e| args::refuse(&e));
     start_logging();
     // What was said is flushed token by token, so there is nothing to save here; a server has its own way to end.

@@ -7,6 +7,8 @@ use crate::args::SamplingArgs;
 use crate::flags::in_flags;
 use crate::output::{Failure, Outcome};
 
+mod off;
+
 /// Refuses flags that no model could do with.
 pub fn check(a: &SamplingArgs) -> Outcome {
     with_flags(SamplerParams::default(), a, false).map(drop)
@@ -63,13 +65,13 @@ fn with_flags(
     set(&mut p.mirostat_ent, a.mirostat_ent);
     set(&mut p.mirostat_lr, a.mirostat_lr);
     set(&mut p.samplers, order(a)?);
-    set(&mut p.seed, a.seed);
+    set(&mut p.seed, a.seed.map(|s| s.value));
     for bias in &a.logit_bias {
         p.logit_bias.push(parse_bias(bias)?);
     }
     p.validate().map_err(|e| Failure::Usage(in_flags(&e)))?;
-    refuse_idle(&p, a)?;
-    refuse_off(&p, a, of_model)?;
+    off::refuse_idle(&p, a)?;
+    off::refuse_off(&p, a, of_model)?;
     Ok(p)
 }
 
@@ -86,106 +88,6 @@ fn order(a: &SamplingArgs) -> Result<Option<Vec<SamplerKind>>, Failure> {
         ))),
         Ok(order) => Ok(Some(order)),
         Err(e) => Err(Failure::Usage(format!("{flag}: {e}"))),
-    }
-}
-
-/// A flag whose sampler does not run would be a wish that nobody hears.
-fn refuse_idle(p: &SamplerParams, a: &SamplingArgs) -> Result<(), Failure> {
-    use SamplerKind::*;
-    let given = [
-        ("--temp", Temperature, a.temp.is_some()),
-        ("--dynatemp-range", Temperature, a.dynatemp_range.is_some()),
-        ("--dynatemp-exp", Temperature, a.dynatemp_exp.is_some()),
-        ("--top-k", TopK, a.top_k.is_some()),
-        ("--top-p", TopP, a.top_p.is_some()),
-        ("--min-p", MinP, a.min_p.is_some()),
-        ("--typical", TypP, a.typical.is_some()),
-        ("--top-n-sigma", TopNSigma, a.top_n_sigma.is_some()),
-        ("--xtc-probability", Xtc, a.xtc_probability.is_some()),
-        ("--xtc-threshold", Xtc, a.xtc_threshold.is_some()),
-        ("--repeat-penalty", Penalties, a.repeat_penalty.is_some()),
-        ("--repeat-last-n", Penalties, a.repeat_last_n.is_some()),
-        (
-            "--presence-penalty",
-            Penalties,
-            a.presence_penalty.is_some(),
-        ),
-        (
-            "--frequency-penalty",
-            Penalties,
-            a.frequency_penalty.is_some(),
-        ),
-        ("--dry-multiplier", Dry, a.dry_multiplier.is_some()),
-        ("--dry-base", Dry, a.dry_base.is_some()),
-        ("--dry-allowed-length", Dry, a.dry_allowed_length.is_some()),
-        ("--dry-penalty-last-n", Dry, a.dry_penalty_last_n.is_some()),
-        (
-            "--dry-sequence-breaker",
-            Dry,
-            !a.dry_sequence_breaker.is_empty(),
-        ),
-    ];
-    let given = given.into_iter().filter(|g| g.2);
-    if p.mirostat > 0 {
-        let order = [
-            ("--samplers", a.samplers.is_some()),
-            ("--sampling-seq", a.sampling_seq.is_some()),
-        ];
-        let mut idle = given
-            .filter(|(flag, _, _)| *flag != "--temp")
-            .map(|(flag, _, _)| flag)
-            .chain(order.into_iter().filter(|o| o.1).map(|o| o.0));
-        return match idle.next() {
-            None => Ok(()),
-            Some(flag) => Err(Failure::Usage(format!(
-                "{flag} does nothing with mirostat, which takes the place of all samplers but the temperature: \
-                 leave it out, or give --mirostat 0"
-            ))),
-        };
-    }
-    match given
-        .into_iter()
-        .find(|(_, kind, _)| !p.samplers.contains(kind))
-    {
-        None => Ok(()),
-        Some((flag, kind, _)) => {
-            let names: Vec<&str> = p.samplers.iter().map(|k| k.name()).collect();
-            Err(Failure::Usage(format!(
-                "{flag} does nothing: the order of samplers, '{}', does not name {kind}; see --samplers",
-                names.join(";")
-            )))
-        }
-    }
-}
-
-/// So would be one that says how, of what nothing turns on. XTC and mirostat a model's file may turn on: where it is not known yet, only
-/// a flag that turns them off decides.
-fn refuse_off(p: &SamplerParams, a: &SamplingArgs, of_model: bool) -> Outcome {
-    let dynatemp = ("--dynatemp-range", p.dynatemp_range == 0.0);
-    let dry = ("--dry-multiplier", p.dry_multiplier == 0.0);
-    let xtc_known = of_model || a.xtc_probability.is_some();
-    let xtc = ("--xtc-probability", xtc_known && p.xtc_probability == 0.0);
-    let mirostat_known = of_model || a.mirostat.is_some();
-    let mirostat = ("--mirostat", mirostat_known && p.mirostat == 0);
-    let given = [
-        ("--dynatemp-exp", dynatemp, a.dynatemp_exp.is_some()),
-        ("--dry-base", dry, a.dry_base.is_some()),
-        ("--dry-allowed-length", dry, a.dry_allowed_length.is_some()),
-        ("--dry-penalty-last-n", dry, a.dry_penalty_last_n.is_some()),
-        (
-            "--dry-sequence-breaker",
-            dry,
-            !a.dry_sequence_breaker.is_empty(),
-        ),
-        ("--xtc-threshold", xtc, a.xtc_threshold.is_some()),
-        ("--mirostat-ent", mirostat, a.mirostat_ent.is_some()),
-        ("--mirostat-lr", mirostat, a.mirostat_lr.is_some()),
-    ];
-    match given.into_iter().find(|(_, of, given)| *given && of.1) {
-        None => Ok(()),
-        Some((flag, (of, _), _)) => Err(Failure::Usage(format!(
-            "{flag} does nothing: {of} is 0; give that, too, or leave {flag} out"
-        ))),
     }
 }
 
@@ -254,12 +156,12 @@ mod tests {
     }
 
     /// What the flags make of the defaults; the message where they are refused.
-    fn parse(flags: &[&str]) -> Result<SamplerParams, String> {
+    pub fn parse(flags: &[&str]) -> Result<SamplerParams, String> {
         parse_over(SamplerParams::default(), flags, false)
     }
 
     /// The same over other parameters than the defaults.
-    fn parse_over(
+    pub fn parse_over(
         p: SamplerParams,
         flags: &[&str],
         of_model: bool,
@@ -326,40 +228,6 @@ mod tests {
         let none = ["--dry-multiplier", "1", "--dry-sequence-breaker", "none"];
         let none = parse(&none).unwrap();
         assert!(none.dry_breakers.is_empty());
-    }
-
-    #[test]
-    fn a_flag_of_what_nothing_turns_on_is_refused() {
-        for (flag, value, on, off) in [
-            ("--dynatemp-exp", "2", "0.5", "--dynatemp-range"),
-            ("--dry-base", "2", "0.5", "--dry-multiplier"),
-            ("--dry-allowed-length", "3", "0.5", "--dry-multiplier"),
-            ("--dry-penalty-last-n", "9", "0.5", "--dry-multiplier"),
-            ("--dry-sequence-breaker", "x", "0.5", "--dry-multiplier"),
-            ("--xtc-threshold", "0.2", "0.5", "--xtc-probability"),
-            ("--mirostat-ent", "3", "2", "--mirostat"),
-            ("--mirostat-lr", "0.2", "2", "--mirostat"),
-        ] {
-            let words = format!("{flag} does nothing: {off} is 0");
-            let plain = SamplerParams::default;
-            for (of_model, flags) in [
-                (true, &[flag, value][..]),
-                (true, &[flag, value, off, "0"]),
-                (false, &[flag, value, off, "0"]),
-            ] {
-                let error = parse_over(plain(), flags, of_model).unwrap_err();
-                assert!(error.starts_with(&words), "{flags:?}: {error}");
-            }
-            let both = parse_over(plain(), &[flag, value, off, on], true);
-            assert!(both.is_ok(), "{both:?}");
-        }
-        // A model's file may turn these on: not before it is known is anything said.
-        assert!(parse(&["--xtc-threshold", "0.2", "--mirostat-ent", "3"]).is_ok());
-        let own = SamplerParams {
-            mirostat: 2,
-            ..SamplerParams::default()
-        };
-        assert!(parse_over(own, &["--mirostat-ent", "3"], true).is_ok());
     }
 
     #[test]

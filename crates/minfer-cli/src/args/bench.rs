@@ -5,7 +5,7 @@ use minfer::backend::cpu::threads::MAX_THREADS;
 use minfer::engine::MAX_SEQS;
 use minfer::graph::KvType;
 
-use super::{MAX_BATCH, ModelArg, within};
+use super::{MAX_BATCH, ModelArg, N_BATCH, within};
 
 /// Most tokens of one test; the model's own limit is lower.
 const MAX_TEST: usize = 1 << 24;
@@ -78,7 +78,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub no_warmup: bool,
     /// Most prompt tokens in one step (llama-bench: -ub).
-    #[arg(long, visible_alias = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "ubatch-size", value_name = "N", default_value_t = N_BATCH, value_parser = within(1, MAX_BATCH), allow_negative_numbers = true)]
     pub n_batch: usize,
     /// Formats of cached keys: f32, f16 or q8_0.
     #[arg(

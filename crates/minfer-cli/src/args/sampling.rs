@@ -1,14 +1,50 @@
 //! Flags of the sampler chain.
 
+use std::hash::{BuildHasher, RandomState};
+
 use clap::Args;
 
 use super::at_least;
+
+/// A seed of the draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed {
+    /// The number.
+    pub value: u64,
+    /// Whether it was drawn here: then nobody knows it who is not told.
+    pub is_drawn: bool,
+}
+
+/// Takes a seed, or draws one: 32 bits, which are typed again soon enough.
+fn seed(text: &str) -> Result<Seed, String> {
+    let given = |value| Seed {
+        value,
+        is_drawn: false,
+    };
+    match text {
+        // llama.cpp's and Ollama's -1.
+        "random" | "-1" => Ok(Seed {
+            // The standard library's hash tables have their keys from the system.
+            value: RandomState::new().hash_one(()) >> 32,
+            is_drawn: true,
+        }),
+        _ => text.parse().map(given).map_err(|_| {
+            "it must be a whole number from 0 up, or `random` (or -1) for another one each time"
+                .to_owned()
+        }),
+    }
+}
 
 /// The sampler chain. Unset flags take the model's own `general.sampling.*`, then minfer's default.
 #[derive(Args, Default)]
 pub struct SamplingArgs {
     /// Temperature; 0 takes the likeliest token [default: 0.8].
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        visible_alias = "temperature",
+        value_name = "T",
+        allow_negative_numbers = true
+    )]
     pub temp: Option<f32>,
     /// Dynamic temperature: up to R below or above --temp, by entropy; 0: off [default: 0].
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
@@ -26,7 +62,12 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Locally typical sampling; 1: off [default: 1].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        visible_alias = "typical-p",
+        value_name = "P",
+        allow_negative_numbers = true
+    )]
     pub typical: Option<f32>,
     /// Keep logits at most N standard deviations below the best; 0 and below: off [default: -1].
     #[arg(
@@ -92,9 +133,29 @@ pub struct SamplingArgs {
     )]
     pub sampling_seq: Option<String>,
     /// Add to a token's logit: ID+BIAS, ID-BIAS, or ID=-inf to ban it (repeat for more).
-    #[arg(long, value_name = "ID±BIAS")]
+    #[arg(short = 'l', long, value_name = "ID±BIAS")]
     pub logit_bias: Vec<String>,
-    /// Seed of the draws [default: 42].
-    #[arg(short = 's', long, value_name = "N", value_parser = at_least(0_u64), allow_negative_numbers = true)]
-    pub seed: Option<u64>,
+    /// Seed of the draws; random (or -1): another one each time, told with the timings [default: 42].
+    #[arg(short = 's', long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
+    pub seed: Option<Seed>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seed;
+
+    #[test]
+    fn a_random_seed_is_another_one_each_time_and_typed_again_soon() {
+        let seed = |text: &str| super::seed(text).unwrap();
+        let drawn: Vec<Seed> = ["random", "-1", "random"].map(seed).to_vec();
+        for (i, s) in drawn.iter().enumerate() {
+            assert!(s.is_drawn && s.value <= u64::from(u32::MAX), "{s:?}");
+            assert!(!drawn[..i].contains(s), "{drawn:?}");
+        }
+        let given = Seed {
+            value: 7,
+            is_drawn: false,
+        };
+        assert_eq!(seed("7"), given);
+    }
 }

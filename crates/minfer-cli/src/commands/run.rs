@@ -36,6 +36,7 @@ pub fn run(a: RunArgs) -> Outcome {
             .map_err(|e| of_session(&a, e.into()))?;
     }
     let params = sampling::params(&a.sampling, &model)?;
+    let seed = params.seed;
     let (prompt, notice) = match &session {
         None => prompt_ids(&a, &model, text)?,
         Some(session) => (turn_ids(&a, &model, session, &text)?, None),
@@ -54,8 +55,12 @@ pub fn run(a: RunArgs) -> Outcome {
     let engine = models::start(model, options)?;
     let load = started.elapsed();
     let events = engine.submit(request).map_err(refused)?;
+    let as_it_is = as_it_is(&a);
+    // Also of an answer that is interrupted, after which no timings are told.
+    let seed_drawn = drawn_seed(&a).map(|seed| format!("the seed is {seed}"));
     // Only now: a run that is refused says why, and nothing else.
-    for notice in notice.into_iter().chain(guesses_end) {
+    let notices = [notice, guesses_end, as_it_is, seed_drawn];
+    for notice in notices.into_iter().flatten() {
         note(format_args!("note: {notice}"));
     }
     let answer = match listen(events, !a.json) {
@@ -72,7 +77,7 @@ pub fn run(a: RunArgs) -> Outcome {
     if let Some(profile) = engine.profile() {
         note(profile.table());
     }
-    let shown = show(&a, &prompt, &answer, load);
+    let shown = show(&a, &prompt, seed, &answer, load);
     kept.and(shown)
 }
 
@@ -111,6 +116,17 @@ fn guesses_end(a: &RunArgs, options: &EngineOptions) -> Option<String> {
     a.long.context_shift.then(|| shifts.to_owned())
 }
 
+/// llama.cpp makes line breaks of what stands for them in its `-p`.
+fn as_it_is(a: &RunArgs) -> Option<String> {
+    let text = a.prompt_flag.as_ref()?;
+    let found = ["\\n", "\\t", "\\r", "\\\""]
+        .iter()
+        .find(|e| text.contains(**e))?;
+    Some(format!(
+        "-p is taken as it is: {found} stays two characters"
+    ))
+}
+
 /// Leaves the conversation in the session's file.
 fn keep(a: &RunArgs, answer: &Answer) -> Outcome {
     let Some(file) = &a.long.session else {
@@ -134,9 +150,9 @@ fn keep(a: &RunArgs, answer: &Answer) -> Outcome {
 }
 
 /// The answer as JSON, or what follows its text.
-fn show(a: &RunArgs, prompt: &[u32], answer: &Answer, load: Duration) -> Outcome {
+fn show(a: &RunArgs, prompt: &[u32], seed: u64, answer: &Answer, load: Duration) -> Outcome {
     if a.json {
-        return print_line(as_json(prompt, answer, load));
+        return print_line(as_json(prompt, seed, answer, load));
     }
     if !answer.text.ends_with('\n') {
         print("\n")?;
@@ -147,8 +163,14 @@ fn show(a: &RunArgs, prompt: &[u32], answer: &Answer, load: Duration) -> Outcome
             answer.done.held
         ));
     }
-    note_timings(&answer.done, load);
+    note_timings(a, &answer.done, load);
     Ok(())
+}
+
+/// The seed, where nobody but this run knows it.
+fn drawn_seed(a: &RunArgs) -> Option<u64> {
+    let seed = a.sampling.seed.filter(|s| s.is_drawn);
+    seed.map(|s| s.value)
 }
 
 /// An error of the engine; one of a session names the file.
@@ -273,7 +295,7 @@ fn listen(events: EventStream, show: bool) -> Result<Answer, Failure> {
 
 /// What the user wrote; with a session it may be nothing.
 fn prompt_text(a: &RunArgs, session: bool) -> Result<String, Failure> {
-    if let Some(p) = &a.prompt {
+    if let Some(p) = a.prompt.as_ref().or(a.prompt_flag.as_ref()) {
         return Ok(p.clone());
     }
     let stdin = std::io::stdin();
@@ -321,7 +343,7 @@ fn ms(d: Duration) -> f64 {
     (d.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn as_json(prompt: &[u32], answer: &Answer, load: Duration) -> serde_json::Value {
+fn as_json(prompt: &[u32], seed: u64, answer: &Answer, load: Duration) -> serde_json::Value {
     let t = &answer.done.timings;
     json!({
         "prompt_ids": prompt,
@@ -329,6 +351,7 @@ fn as_json(prompt: &[u32], answer: &Answer, load: Duration) -> serde_json::Value
         "text": answer.text,
         "held": answer.done.held,
         "finish_reason": answer.done.reason.name(),
+        "seed": seed,
         "timings": {
             "load_ms": ms(load),
             "prompt_n": t.prompt_n,
@@ -342,7 +365,7 @@ fn as_json(prompt: &[u32], answer: &Answer, load: Duration) -> serde_json::Value
     })
 }
 
-fn note_timings(done: &Done, load: Duration) {
+fn note_timings(a: &RunArgs, done: &Done, load: Duration) {
     let t = &done.timings;
     let rate = |n: usize, d: Duration| {
         if d.is_zero() {
@@ -356,8 +379,9 @@ fn note_timings(done: &Done, load: Duration) {
         0 => String::new(),
         n => format!(" ({n} guessed, {} right)", t.accepted_n),
     };
+    let seed = drawn_seed(a).map_or(String::new(), |seed| format!(" | seed {seed}"));
     note(format_args!(
-        "\nload {:.0} ms | prefill {}, {:.1}/s | generated {}, {:.1}/s{guessed} | total {:.1}/s | {}",
+        "\nload {:.0} ms | prefill {}, {:.1}/s | generated {}, {:.1}/s{guessed} | total {:.1}/s | {}{seed}",
         ms(load),
         count(t.prompt_n - t.cached_n, "token"),
         rate(t.prompt_n - t.cached_n, t.prompt),

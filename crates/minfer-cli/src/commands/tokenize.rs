@@ -11,7 +11,7 @@ use crate::{files, models};
 /// Prints ids and pieces; works on vocabulary-only files.
 pub fn tokenize(a: &TokenizeArgs) -> Outcome {
     models::known(&a.model.model)?;
-    let text = match (&a.text, &a.file) {
+    let text = match (a.text.as_ref().or(a.prompt.as_ref()), &a.file) {
         (Some(text), _) => text.clone(),
         (None, Some(file)) => files::read_text(file)?,
         (None, None) => String::new(), // the parser wants one of them

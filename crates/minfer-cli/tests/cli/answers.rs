@@ -31,6 +31,7 @@ fn json_is_one_object_of_the_documented_shape() {
             "text",
             "held",
             "finish_reason",
+            "seed",
             "timings"
         ]
     );

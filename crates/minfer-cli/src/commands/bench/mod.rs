@@ -13,7 +13,7 @@ use minfer::backend::cpu::machine_of;
 use minfer::backend::cpu::roofline::{Limits, Roofline};
 use minfer::engine::{Engine, EngineOptions, Event, Measured, Model, Request, Task, Work};
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, N_BATCH};
 use crate::models;
 use crate::output::{Failure, Outcome};
 
@@ -65,18 +65,22 @@ pub fn bench(a: &BenchArgs) -> Outcome {
     report.end()
 }
 
-/// What is said of generation tests would be lost where there is none.
+/// What is said of a kind of tests would be lost where there is none.
 fn refuse_idle(a: &BenchArgs, cases: &[Case]) -> Outcome {
-    let given = [
-        ("--batch", a.batch.iter().any(|n| *n != 1)),
-        ("--sample", a.sample),
-    ];
     let generates = cases.iter().any(|c| c.n_gen > 0);
-    match given.iter().find(|g| g.1 && !generates) {
+    let prompts = cases.iter().any(|c| c.n_prompt > 0 || c.depth > 0);
+    let of_generation =
+        "it is of generation tests, and --n-gen is 0; leave it out, or give --n-gen";
+    let of_prompts = "it is of prompts and depths, and --n-prompt and --n-depth are 0; leave it out, or give one";
+    let many = a.batch.iter().any(|n| *n != 1);
+    let given = [
+        ("--batch", many && !generates, of_generation),
+        ("--sample", a.sample && !generates, of_generation),
+        ("--n-batch", a.n_batch != N_BATCH && !prompts, of_prompts),
+    ];
+    match given.iter().find(|g| g.1) {
         None => Ok(()),
-        Some((flag, _)) => Err(Failure::Usage(format!(
-            "{flag} does nothing: it is of generation tests, and --n-gen is 0; leave it out, or give --n-gen"
-        ))),
+        Some((flag, _, why)) => Err(Failure::Usage(format!("{flag} does nothing: {why}"))),
     }
 }
 
