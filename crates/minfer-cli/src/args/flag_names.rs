@@ -20,23 +20,24 @@ enum Here {
 }
 use Here::{Flag, Model, Nothing};
 
-const CPU: &str = "this build runs all layers on the CPU; leave it out";
+const CPU: &str = "this build runs all layers on the CPU, so leave it out";
 const SHOWN: &str = "MINFER_LOG=debug in the environment shows more; timings are always shown";
-const PLACED: &str = "where threads run is the system's business (taskset, numactl); leave it out";
-const GUESSES: &str = "how far --draft guesses is found out while it goes; leave it out";
+const PLACED: &str =
+    "where threads run is the system's business (taskset, numactl), so leave it out";
+const GUESSES: &str = "how far --draft guesses is found out while it goes, so leave it out";
 const FETCHED: &str = "fetch the file otherwise, and give its path";
 const FIELDS: &str = "it is a field of requests to `minfer serve`";
-const ALWAYS: &str = "that is always so; leave it out";
+const ALWAYS: &str = "it is always like that, so leave it out";
 const MAPPED: &str =
     "weights are copied into memory, and with --no-pack they stay in the file's mapping";
-const ROPE: &str = "what the model's file says is followed; leave it out";
+const ROPE: &str = "what the model's file says is followed, so leave it out";
 const STEP: &str =
     "how many prompt tokens go through in one step is --n-batch (llama.cpp: --ubatch-size)";
 const ESCAPES: &str = "texts are taken as they are: have the shell write line breaks, as $'a\\nb'";
 const TEMPLATE: &str =
     "the model's own template is followed; with --no-template the prompt may have another's form";
 const LORA: &str =
-    "LoRA is planned for later; llama.cpp's llama-export-lora writes it into a model's file";
+    "LoRA is planned for later, and llama.cpp's llama-export-lora writes it into a model's file";
 const TIMEOUT: &str = "--request-timeout is of a request and its answer, --idle-timeout of silence";
 
 /// Names of one meaning, for commands that have a MODEL and no flag of that name.
@@ -82,7 +83,10 @@ const NAMES: &[(&str, Here)] = &[
         "-tb --threads-batch",
         Nothing("--threads is for prompts and answers alike"),
     ),
-    ("--mlock", Nothing("memory can't be locked; leave it out")),
+    (
+        "--mlock",
+        Nothing("memory can't be locked, so leave it out"),
+    ),
     ("--no-mmap -mmp --mmap -lm --load-mode", Nothing(MAPPED)),
     (
         "-nr --no-repack",
@@ -98,7 +102,7 @@ const NAMES: &[(&str, Here)] = &[
     ),
     (
         "-fa --flash-attn",
-        Nothing("attention is always computed in one go; leave it out"),
+        Nothing("attention is always computed in one go, so leave it out"),
     ),
     ("--batch-size", Nothing(STEP)),
     (
@@ -124,7 +128,7 @@ const NAMES: &[(&str, Here)] = &[
     ),
     (
         "--jinja",
-        Nothing("the model's chat template is always followed; leave it out"),
+        Nothing("the model's chat template is always followed, so leave it out"),
     ),
     (
         "--chat-template --chat-template-file --template",
@@ -142,7 +146,7 @@ const NAMES: &[(&str, Here)] = &[
     ("-i --interactive -if --interactive-first", Nothing(CHAT)),
     (
         "-st --single-turn",
-        Nothing("one prompt has one answer; leave it out"),
+        Nothing("one prompt has one answer, so leave it out"),
     ),
     (
         "--no-display-prompt --no-escape --no-context-shift",
@@ -162,7 +166,7 @@ const NAMES: &[(&str, Here)] = &[
     ),
     (
         "-co --color",
-        Nothing("answers have no colours; leave it out"),
+        Nothing("answers have no colours, so leave it out"),
     ),
     ("-v --verbose --log-verbose -lv --verbosity", Nothing(SHOWN)),
     ("--log-verbosity --log-disable --log-file", Nothing(SHOWN)),
