@@ -180,9 +180,9 @@ def refused(schema, got):
     by_name = re.search(r"(?:keyword |#/\S*/)?(\$?\w+) at #", text)
     if by_name and by_name[1] in names(schema):
         return by_name[1]
-    for word in ("nsatisfiable", "$ref", "a schema is a JSON object"):
+    for word in ("nothing fulfils it", "$ref", "a schema is a JSON object"):
         if word in text:
-            return {"nsatisfiable": "nothing fits"}.get(word, word)
+            return {"nothing fulfils it": "nothing fits"}.get(word, word)
     return next((n for n in sorted(names(schema), key=len, reverse=True) if n and n in text), None)
 
 
@@ -234,7 +234,7 @@ def instance(asker, draft, schema, test):
     status, got = asker.ask(narrowed, temperature=0, max_tokens=160)
     if status == 400:
         text = got["error"]["message"]
-        if "circular references with sibling" in text:
+        if "leads round to itself" in text:
             return "not tried", text  # the sibling is the `allOf` put in here
         if not test["valid"]:
             return "refused as it must be", text

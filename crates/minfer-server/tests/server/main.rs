@@ -27,6 +27,7 @@ mod page;
 mod raw;
 mod reports;
 mod responses;
+mod schemas;
 mod systems;
 mod tools;
 mod turns;

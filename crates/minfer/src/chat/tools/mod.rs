@@ -13,6 +13,7 @@ pub(crate) mod plain;
 mod schema;
 mod tags;
 mod teach;
+pub(crate) mod vacuous;
 
 #[cfg(test)]
 mod any_text_tests;

@@ -1,11 +1,13 @@
-//! JSON schemas in the plain form that grammars take: references by names that need no escapes, counts without a fraction.
+//! JSON schemas in the plain form that grammars take: references by names that need no escapes, counts without a fraction, no keyword that asks for nothing.
 //!
-//! The compiler of grammars takes a reference apart at its slashes and reads the parts as they stand, and reads a count only where it is written as an
-//! integer. RFC 6901 and the drafts of JSON Schema allow more.
+//! The compiler of grammars takes a reference apart at its slashes and reads the parts as they stand, reads a count only where it is written as an
+//! integer, and refuses keywords that it doesn't know by their name alone. RFC 6901 and the drafts of JSON Schema allow more.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
+
+use super::vacuous::asks_nothing;
 
 /// Keywords whose value is a schema, or a list of them.
 pub(crate) const INNER: &[&str] = &[
@@ -164,8 +166,11 @@ impl Writer<'_> {
             };
             Ok((key.clone(), value))
         };
-        let all = map.iter().map(write);
-        all.collect::<Result<_, String>>().map(Value::Object)
+        let asking = map.iter().filter(|(k, v)| !asks_nothing(map, k, v));
+        asking
+            .map(write)
+            .collect::<Result<_, String>>()
+            .map(Value::Object)
     }
 
     fn reference(&mut self, text: &str) -> Result<String, String> {
@@ -236,7 +241,9 @@ fn in_place(root: &Value, path: &[String]) -> bool {
     let mut here = Some(root);
     while let Some(name) = names.next() {
         let is = |keys: &[&str]| keys.contains(&name.as_str());
-        let value = here.and_then(|h| h.get(name));
+        // What asks for nothing is left out.
+        let map = here.and_then(Value::as_object);
+        let value = map.and_then(|m| m.get(name).filter(|v| !asks_nothing(m, name, v)));
         here = match value {
             Some(Value::Array(list)) if is(INNER) => {
                 let at = names.next().and_then(|n| index(n));

@@ -13,6 +13,7 @@ use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
 use super::grammar::Grammar;
 use super::recent::Recent;
 use super::tokens::Tokens;
+use super::words::{NAMES_TOKENS, TOO_WIDE, tidy};
 use super::{Constraint, ConstraintError, ConstraintSpec, gbnf, place, repeats, schema, shape};
 use crate::tokenizer::Tokenizer;
 
@@ -30,10 +31,6 @@ pub(super) const ONLY_EMPTY: &str =
     "only the empty text fulfils it: the answer could only be empty";
 /// Said of what no answer could fulfil.
 const NOTHING: &str = "it matches nothing: there is no text that it allows";
-/// Said of a grammar that names tokens.
-const NAMES_TOKENS: &str = "it names tokens (<...>); it can only say what text may come";
-/// Most characters of a part of a message that may quote a whole spec.
-const SAID: usize = 200;
 
 /// Compiles constraints for one vocabulary.
 pub struct Constraints {
@@ -254,11 +251,13 @@ fn top_level(spec: &ConstraintSpec) -> Result<TopLevelGrammar, ConstraintError> 
     }
 }
 
-/// What a grammar may cost. llguidance's defaults fit the largest schemas in use; a state is some 2 kB. A row of the parser is
-/// searched for every item that comes to it, so items count more than once.
+/// Most items of a row of the parser, which is searched for every item that comes to it.
+const ROW: usize = 2000;
+
+/// What a grammar may cost. llguidance's defaults fit the largest schemas in use; a state is some 2 kB. Items count more than once, see [`ROW`].
 fn limits() -> ParserLimits {
     ParserLimits {
-        max_items_in_row: 2000,
+        max_items_in_row: ROW,
         initial_lexer_fuel: 1_000_000,
         step_lexer_fuel: 1_000_000,
         step_max_items: 50_000,
@@ -300,6 +299,10 @@ fn supported(spec: &ConstraintSpec, grammar: &CGrammar) -> Result<(), Constraint
     }
     if let Some(round) = shape::endless(grammar) {
         return refused(&endless(spec, &round));
+    }
+    // The row would be made first, whole and again for each way into it, and then refused.
+    if shape::wide(grammar, ROW) {
+        return refused(TOO_WIDE);
     }
     if shape::dense(grammar) {
         return refused(
@@ -367,78 +370,4 @@ fn refuse(kind: &'static str, why: &str) -> ConstraintError {
         kind,
         why: tidy(why),
     }
-}
-
-/// What llguidance says of its own settings, which nobody here can change, and what is said instead.
-const SETTINGS: &[(&str, &str)] = &[
-    (
-        "oneOf constraints are not supported",
-        "oneOf is only supported where no text can fit two of its schemas: use anyOf",
-    ),
-    (
-        "initial lexer configuration (grammar) too big",
-        "its texts and patterns are too much together: use fewer or simpler ones",
-    ),
-    (
-        "lexer precomputation failed",
-        "its texts and patterns are too much together: use fewer or simpler ones",
-    ),
-    (
-        "grammar size (number of symbols) too big",
-        "it has too many parts: use fewer, or lower counts",
-    ),
-    ("schema too large", "it has too many parts: use fewer"),
-    (
-        "Current row has ",
-        "too much can come next at one place: use fewer optional parts and alternatives",
-    ),
-    (
-        "Too many items",
-        "too much can come next at one place: use fewer optional parts and alternatives",
-    ),
-    (
-        "too many states",
-        "its patterns have too many states together: use fewer or simpler ones",
-    ),
-    (
-        "too many expressions constructed",
-        "its patterns have too many states together: use fewer or simpler ones",
-    ),
-];
-
-/// A message in words that are of use here; what stands before it (a place) stays.
-fn ours(message: &str) -> Cow<'_, str> {
-    let known = SETTINGS.iter().find_map(|(theirs, ours)| {
-        let before = message.get(..message.find(theirs)?)?;
-        let place = before.strip_suffix("Parser Error: ").unwrap_or(before);
-        Some(Cow::Owned(format!("{place}{ours}")))
-    });
-    known.unwrap_or(Cow::Borrowed(message))
-}
-
-/// The first thing that one of llguidance's messages says, in one line.
-pub(super) fn tidy(message: &str) -> String {
-    if message.contains("special token") {
-        return NAMES_TOKENS.to_owned();
-    }
-    if let Some(failure) = message.strip_prefix("panic: ") {
-        let first = failure.lines().next().unwrap_or("");
-        return format!("it is too large, or its compiler failed: {first}");
-    }
-    // A regular expression's message draws a picture, and then says what is wrong.
-    let said = message
-        .lines()
-        .find_map(|l| l.trim().strip_prefix("error: "));
-    let first = message.lines().map(str::trim).find(|l| !l.is_empty());
-    let first = first.unwrap_or("nothing is said").trim_end_matches(':');
-    let first = &*ours(first);
-    let mut out: String = first.chars().take(SAID).collect();
-    if out.len() < first.len() {
-        out.push('…');
-    }
-    if let Some(said) = said {
-        out.push_str(": ");
-        out.extend(said.chars().take(SAID));
-    }
-    out
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 
-use super::compile::{ONLY_EMPTY, tidy};
+use super::compile::ONLY_EMPTY;
 use super::tokens::{Tokens, holds};
+use super::words::tidy;
 use super::{Constraint, ConstraintError};
 
 /// A compiled grammar and where in it a sequence is.

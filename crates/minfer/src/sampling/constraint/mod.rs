@@ -33,6 +33,8 @@ mod tests;
 mod together;
 #[cfg(feature = "llguidance")]
 mod tokens;
+#[cfg(feature = "llguidance")]
+mod words;
 
 #[cfg(feature = "llguidance")]
 pub use compile::Constraints;

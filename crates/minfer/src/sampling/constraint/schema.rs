@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value, json};
 use super::repeats::{self, REPEATS};
 use super::together::{Look, TOGETHER};
 use crate::chat::tools::plain::{INNER, NAMED, Path, find, path_of, plain_schema};
+use crate::chat::tools::vacuous::asks_nothing;
 
 /// White space between the parts of a JSON text: as llama.cpp's, it can't go on forever.
 const SPACE: &str = r" |\n{1,2}[ \t]{0,20}";
@@ -33,7 +34,7 @@ pub(super) fn read(text: &str) -> Result<TopLevelGrammar, String> {
     plain_schema(&schema, "#").map(grammar)
 }
 
-/// Refuses the counts beyond any answer of a schema that llguidance reads itself, and nothing else: it stands in a Lark grammar.
+/// Refuses what costs too much, and counts beyond any answer, of a schema that llguidance reads itself, and nothing else: it stands in a Lark grammar.
 pub(super) fn counts(schema: &Value) -> Result<(), String> {
     Check::of(schema, true).all()
 }
@@ -154,23 +155,42 @@ impl<'a> Check<'a> {
             return Ok(());
         };
         let mut unsupported = UNSUPPORTED.iter().filter(|_| !self.counts);
-        if let Some(key) = unsupported.find(|k| map.contains_key(**k)) {
+        let asks = |key: &&&str| map.get(**key).is_some_and(|v| !asks_nothing(map, key, v));
+        if let Some(key) = unsupported.find(asks) {
             return Err(format!("the keyword {key} at {} is not supported", self.at));
         }
         self.optional(map)?;
         for (key, value) in map {
-            self.within(key, |check| check.keyword(key, value))?;
+            self.within(key, |check| {
+                if asks_nothing(map, key, value) {
+                    check.left_out(key, value);
+                    return Ok(());
+                }
+                check.keyword(key, value)
+            })?;
         }
         let several = map.contains_key("allOf") || map.contains_key("$ref") && map.len() > 1;
-        if !self.counts && several && self.look.patterns(schema).is_none_or(|n| n > TOGETHER) {
+        let several = several || map.contains_key("patternProperties");
+        if several && self.look.patterns(schema).is_none_or(|n| n > TOGETHER) {
             return Err(format!(
-                "the schemas that hold at once at {} (allOf, $ref) want one string to match more than {TOGETHER} patterns",
+                "the schemas that hold at once at {} (allOf, $ref, patternProperties) want one string to match more than {TOGETHER} patterns: use fewer, or \
+                 put what they say into one pattern",
                 self.at
             ));
         }
         match map.get("$ref") {
             Some(Value::String(reference)) => self.reference(schema, reference),
             _ => Ok(()),
+        }
+    }
+
+    /// A keyword that asks for nothing; a format that is only a note is told, since it looks as if it were held to.
+    fn left_out(&self, key: &str, value: &Value) {
+        if key == "format" && !self.counts {
+            tracing::debug!(
+                "{} in the JSON schema is {value}: a note, nothing is held to it",
+                self.at
+            );
         }
     }
 

@@ -32,6 +32,110 @@ pub(super) fn dense(grammar: &CGrammar) -> bool {
     work.fold(0, u64::saturating_add) > ROW
 }
 
+/// Whether more than `most` items come to stand in one row of the parser: in that in which a symbol can come, or the next, after a text with which several of its
+/// ways begin (the brace of alternatives that are objects). Each is followed no further than to that many, so this takes little time where what it saves takes much.
+pub(super) fn wide(grammar: &CGrammar, most: usize) -> bool {
+    let mut known = BTreeSet::from([grammar.start().as_index()]);
+    let mut open = vec![grammar.start()];
+    let mut row = Row::default();
+    while let Some(symbol) = open.pop() {
+        for rule in grammar.rules_of(symbol) {
+            let parts = grammar.rule_rhs(*rule).0;
+            open.extend(parts.iter().filter(|s| known.insert(s.as_index())));
+        }
+        row.clear();
+        row.see(symbol);
+        row.close(grammar, most);
+        let next = std::mem::take(&mut row.next);
+        if row.items > most
+            || next
+                .values()
+                .any(|rests| row.holds(grammar, rests, most) > most)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// What comes to stand in a row of the parser, as far as one symbol tells.
+#[derive(Default)]
+struct Row<'g> {
+    /// The number of the row, by symbol, that it was last seen in.
+    seen: Vec<usize>,
+    number: usize,
+    open: Vec<CSymIdx>,
+    items: usize,
+    /// What is left of rules behind each text that can come, by that text.
+    next: BTreeMap<usize, Vec<&'g [CSymIdx]>>,
+}
+
+impl<'g> Row<'g> {
+    fn clear(&mut self) {
+        self.number = self.number.saturating_add(1);
+        self.open.clear();
+        self.items = 0;
+        self.next.clear();
+    }
+
+    /// How many items a row has that begins with these.
+    fn holds(&mut self, grammar: &'g CGrammar, rests: &[&'g [CSymIdx]], most: usize) -> usize {
+        if rests.len() < 2 {
+            return 0; // what comes alone was counted where it stands
+        }
+        self.clear();
+        for rest in rests {
+            self.item(grammar, rest);
+        }
+        self.close(grammar, most);
+        self.items
+    }
+
+    /// Adds the rules of all symbols that can be first, until there are more items than `most`.
+    fn close(&mut self, grammar: &'g CGrammar, most: usize) {
+        while let Some(symbol) = self.open.pop() {
+            for rule in grammar.rules_of(symbol) {
+                self.item(grammar, grammar.rule_rhs(*rule).0);
+            }
+            if self.items > most {
+                return;
+            }
+        }
+    }
+
+    /// Adds an item: what is left of a rule; and those it becomes where its parts may be nothing.
+    fn item(&mut self, grammar: &'g CGrammar, rest: &'g [CSymIdx]) {
+        let mut rest = rest;
+        self.items = self.items.saturating_add(1);
+        while let Some((part, after)) = rest.split_first() {
+            let data = grammar.sym_data(*part);
+            if let Some(lexeme) = data.lexeme {
+                self.next.entry(lexeme.as_usize()).or_default().push(after);
+            }
+            self.see(*part);
+            if !data.is_nullable {
+                break;
+            }
+            self.items = self.items.saturating_add(1);
+            rest = after;
+        }
+    }
+
+    /// Adds a symbol that can be first.
+    fn see(&mut self, symbol: CSymIdx) {
+        let at = symbol.as_index();
+        if at >= self.seen.len() {
+            self.seen.resize(at.saturating_add(1), 0);
+        }
+        let Some(seen) = self.seen.get_mut(at) else {
+            return;
+        };
+        if std::mem::replace(seen, self.number) != self.number {
+            self.open.push(symbol);
+        }
+    }
+}
+
 /// The names of rules that need each other round and round, where no text can ever be all that the first rule asks for.
 pub(super) fn endless(grammar: &CGrammar) -> Option<Vec<String>> {
     let ending = ending(grammar);

@@ -18,7 +18,7 @@ fn report_19051_an_invalid_pattern_is_refused() {
         let text = format!(
             r#"{{"type":"object","properties":{{"a":{{"type":"string","pattern":"{pattern}"}}}},"required":["a"]}}"#
         );
-        refused(schema(&text), &["JSON schema", "regex"]);
+        refused(schema(&text), &["JSON schema", "the regular expression"]);
     }
 }
 
@@ -41,7 +41,7 @@ fn schemas_are_refused_by_keyword_and_place() {
         &["not", "#/properties/a"],
     );
     refused(
-        schema(r##"{"$ref":"#/$defs/b","$defs":{"b":{"if":{}}}}"##),
+        schema(r##"{"$ref":"#/$defs/b","$defs":{"b":{"if":{},"then":false}}}"##),
         &["if", "#/$defs/b"],
     );
     refused(
@@ -62,10 +62,6 @@ fn schemas_are_refused_by_keyword_and_place() {
     );
     let root = r##"{"$id":"http://e/a","type":["array","null"],"items":{"$ref":"#"}}"##;
     assert!(QWEN.takes(&schema(root), "[null]"));
-    refused(
-        schema(r#"{"type":"string","format":"colour"}"#),
-        &["colour"],
-    );
     refused(
         schema(r#"{"x-guidance":{"lenient":true},"not":{}}"#),
         &["not"],
@@ -127,6 +123,26 @@ fn more_patterns_at_once_than_can_be_followed_are_refused() {
     let within = format!(r#"{{"properties":{{"x":{}}}}}"#, all(9));
     refused(schema(&within), &["at #/properties/x ", "8 patterns"]);
     assert!(QWEN.takes(&schema(&all(3)), r#""abc""#));
+    // The same by names that fit a pattern, beside names that are known, and in a Lark grammar.
+    let named = |part: &str| format!(r#"{{"allOf":[{part}]}}"#);
+    let part = |i: u8| format!(r#"{{"patternProperties":{{"^x":{}}}}}"#, all(i));
+    let parts: Vec<String> = [3, 3, 3].map(part).to_vec();
+    refused(schema(&named(&parts.join(","))), &["at # ", "8 patterns"]);
+    assert!(QWEN.takes(&schema(&named(&parts[..2].join(","))), r#"{"x":"abc"}"#));
+    let beside = format!(
+        r#"{{"properties":{{"x":{}}},"patternProperties":{{"x":{}}}}}"#,
+        all(8),
+        all(1)
+    );
+    refused(
+        schema(&beside),
+        &["at # ", "patternProperties", "8 patterns"],
+    );
+    refused(
+        lark(&format!("start: %json {}", all(9))),
+        &["line 1, column 8: in this %json", "8 patterns"],
+    );
+    assert!(QWEN.takes(&lark(&format!("start: %json {}", all(3))), r#""abc""#));
 }
 
 /// A schema may be made of itself (a list of such lists), but not be only itself.
@@ -321,12 +337,12 @@ fn what_is_wrong_with_a_schema_is_told_with_its_place() {
             "strin",
         ),
         (
-            r#"{"properties":{"ok":{"type":"string"},"b":{"type":"string","format":"colour"}},"required":["b"]}"#,
+            r#"{"properties":{"ok":{"type":"string"},"b":{"type":"colour"}},"required":["b"]}"#,
             "at #/properties/b: ",
             "colour",
         ),
         (
-            r##"{"anyOf":[{"type":"null"},{"$ref":"#/$defs/c~1d"}],"$defs":{"c/d":{"properties":{"e":{"type":"string","format":"hue"}}}}}"##,
+            r##"{"anyOf":[{"type":"null"},{"$ref":"#/$defs/c~1d"}],"$defs":{"c/d":{"properties":{"e":{"type":["null","hue"]}}}}}"##,
             "at #/$defs/c~1d/properties/e: ",
             "hue",
         ),
@@ -338,7 +354,7 @@ fn what_is_wrong_with_a_schema_is_told_with_its_place() {
         (
             r##"{"type":"object","properties":{"next":{"$ref":"#"},"x":{"pattern":"[a-z"}}}"##,
             "at #/properties/x: ",
-            "regex",
+            "the regular expression",
         ),
         // What can be left out may be impossible: that is no fault.
         (
@@ -360,6 +376,104 @@ fn what_is_wrong_with_a_schema_is_told_with_its_place() {
         refused(schema(text), &[at, says]);
         let early = schema(text).check().unwrap_err().to_string();
         assert!(early.contains(at), "{early}");
+    }
+}
+
+/// What is wrong, its value, and what would do: in no words of llguidance's.
+#[test]
+fn what_is_wrong_with_a_keyword_is_told_with_its_value() {
+    for (text, says) in [
+        (
+            r#"{"type":"strin"}"#,
+            "strin is no type: use null, boolean, number, integer, string, array or object",
+        ),
+        (
+            r#"{"type":"number","minimum":"3"}"#,
+            "minimum must be a number, is \"3\"",
+        ),
+        (
+            r#"{"type":"array","maxItems":2.5}"#,
+            "maxItems must be a whole number from 0 on, is 2.5",
+        ),
+        (
+            r#"{"type":"string","pattern":3}"#,
+            "pattern must be a text, is 3",
+        ),
+        (
+            r#"{"type":"string","format":3}"#,
+            "format must be a text, is 3",
+        ),
+        (
+            r#"{"type":"object","required":[3]}"#,
+            "required must be a list of texts, one is 3",
+        ),
+        (
+            r#"{"type":"object","required":"a"}"#,
+            "required must be a list, is \"a\"",
+        ),
+        (
+            r#"{"type":"object","patternProperties":[]}"#,
+            "patternProperties must be an object, is []",
+        ),
+        (
+            r#"{"type":"integer","multipleOf":0.123456789012}"#,
+            "multipleOf has too many digits: round it",
+        ),
+        (
+            r#"{"$ref":"http://example.com/x.json"}"#,
+            "the reference http://example.com/x.json leads out of the schema: put what it means under $defs, and refer to it as #/$defs/NAME",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{}},"maxProperties":1}"#,
+            "name them in required, or leave the counts out",
+        ),
+        (
+            r#"{"type":"object","patternProperties":{"a":{},"b":{}}}"#,
+            "a name can fit both /a/ and /b/ in patternProperties: use patterns of which no name fits two",
+        ),
+        (
+            r#"{"type":"string","pattern":"a\\bc"}"#,
+            "anchors within a regular expression and word boundaries are not supported: ",
+        ),
+        (
+            r#"{"enum":[]}"#,
+            "nothing fulfils it: the list of its alternatives is empty",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":false},"required":["a"]}"#,
+            "nothing fulfils it: nothing fulfils the required property a: it is false",
+        ),
+        (
+            r#"{"type":"integer","minimum":3,"maximum":2}"#,
+            "nothing fulfils it: minimum (3) is greater than maximum (2)",
+        ),
+        (
+            r#"{"type":"string","enum":["abc"],"maxLength":2}"#,
+            "nothing fulfils it: the text \"abc\" does not have the length that is asked for",
+        ),
+        (
+            r#"{"allOf":[{"type":"string"},{"type":"null"}]}"#,
+            "nothing fulfils it: what holds at once wants values of different types",
+        ),
+    ] {
+        let told = QWEN.refusal(&schema(text)).to_string();
+        assert!(
+            told.starts_with("the JSON schema can't be used: "),
+            "{told}"
+        );
+        assert!(told.contains(says), "{text}: {told}");
+        for theirs in [
+            "Expected",
+            "f64",
+            "nsatisfiable",
+            "regex",
+            "Unknown",
+            "Invalid",
+            "not supported yet",
+            "feature",
+        ] {
+            assert!(!told.contains(theirs), "{text}: {told}");
+        }
     }
 }
 
@@ -409,4 +523,33 @@ fn more_optional_properties_than_can_be_followed_are_refused() {
     assert!(QWEN.takes(&schema(&object(400, 0)), r#"{"p3":1,"p399":2}"#));
     // What must come, comes in its order.
     QWEN.compile(&schema(&object(3000, 3000)));
+}
+
+/// Each may be first of what an object says, and which of the objects it is can't be known: the row of the parser that holds them all took seconds, again and again, and on the
+/// engine's thread where an answer came to it.
+#[test]
+fn alternatives_with_more_together_than_can_be_followed_are_refused() {
+    let object = |of: usize, n: usize| {
+        let names = (0..n).map(|i| format!(r#""p{of}x{i}":{{"type":"integer"}}"#));
+        let names = names.collect::<Vec<_>>().join(",");
+        format!(r#"{{"type":"object","properties":{{{names}}},"additionalProperties":false}}"#)
+    };
+    let any = |k: usize, n: usize| {
+        let all = (0..k).map(|of| object(of, n)).collect::<Vec<_>>();
+        format!(r#"{{"anyOf":[{}]}}"#, all.join(","))
+    };
+    let within = |inner: &str| {
+        format!(r#"{{"type":"object","properties":{{"a":{inner}}},"required":["a"]}}"#)
+    };
+    for spec in [
+        schema(&any(20, 400)),
+        schema(&within(&any(20, 400))),
+        lark(&format!("start: \"x\" %json {}", any(20, 400))),
+    ] {
+        let made = QWEN.constraints.compile(&spec).map(drop);
+        let told = made.err().map(|e| e.to_string()).unwrap_or_default();
+        let says = told.contains("too much can come next") && told.contains("fewer optional parts");
+        assert!(says, "{told:?}");
+    }
+    assert!(QWEN.takes(&schema(&within(&any(8, 40))), r#"{"a":{"p7x3":2}}"#));
 }

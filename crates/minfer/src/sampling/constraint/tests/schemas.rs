@@ -131,3 +131,114 @@ fn white_space_can_not_go_on_forever() {
     }
     assert_eq!(n, 2);
 }
+
+/// JSON Schema 2020-12, Validation, section 7: formats that are known are held to, all others are notes; and each is of strings alone.
+#[test]
+fn formats_that_are_known_hold_and_others_are_notes() {
+    for (format, fits, not) in [
+        ("date", "2024-02-29", "2024-02-30"),
+        ("date-time", "2024-12-31T23:59:60.5Z", "2024-12-31 23:59"),
+        ("time", "23:59:59+02:00", "24:00:00Z"),
+        ("duration", "P1Y2M3DT4H", "1 year"),
+        ("email", "a.b@example.com", "a@b@c"),
+        ("hostname", "a-b.example", "a_b"),
+        ("ipv4", "127.0.0.1", "256.0.0.1"),
+        ("ipv6", "::1", "::g"),
+        ("uri", "https://example.com/a?b#c", "no scheme"),
+        ("uuid", "01234567-89ab-cdef-0123-456789abcdef", "0123"),
+    ] {
+        let spec = schema(&format!(r#"{{"type":"string","format":"{format}"}}"#));
+        assert!(QWEN.takes(&spec, &format!("\"{fits}\"")), "{format} {fits}");
+        assert!(!QWEN.takes(&spec, &format!("\"{not}\"")), "{format} {not}");
+        let number = schema(&format!(
+            r#"{{"type":["integer","string"],"format":"{format}"}}"#
+        ));
+        assert!(QWEN.takes(&number, "7"), "{format}");
+        assert!(!QWEN.takes(&number, &format!("\"{not}\"")), "{format}");
+    }
+    for format in [
+        "path",
+        "file-path",
+        "directory-path",
+        "binary",
+        "byte",
+        "password",
+        "json-string",
+        "uri-reference",
+        "uri-template",
+        "iri",
+        "idn-email",
+        "regex",
+        "json-pointer",
+        "ipvanyaddress",
+        "color",
+        "unknown",
+        "int32",
+        "double",
+    ] {
+        let text =
+            format!(r#"{{"type":["number","string","array"],"format":"{format}","maxLength":3}}"#);
+        let spec = schema(&text);
+        assert!(spec.check().is_ok(), "{format}");
+        for (said, fits) in [
+            (r#""a/b""#, true),
+            ("1.5", true),
+            ("[1]", true),
+            (r#""a/bc""#, false),
+            ("null", false),
+        ] {
+            assert_eq!(QWEN.takes(&spec, said), fits, "{format} {said}");
+        }
+    }
+}
+
+/// What asks for nothing is not refused for its name, nor does it change what holds beside it.
+#[test]
+fn keywords_that_ask_for_nothing_are_taken() {
+    let spec = schema(
+        r##"{"type":"object","propertyNames":{"type":"string"},"unevaluatedProperties":{},"minProperties":0,"dependentRequired":{},"dependentSchemas":{"a":true},"dependencies":{"a":[]},
+        "required":["a"],"additionalProperties":false,"$dynamicAnchor":"node","not":false,"if":{"const":1},"else":{},
+        "properties":{"a":{"type":"array","uniqueItems":false,"minItems":0,"contains":{"const":9},"minContains":0,"unevaluatedItems":true,"items":{"type":"integer"}},
+                      "b":{"$ref":"#/properties/a"}}}"##,
+    );
+    for (text, fits) in [
+        (r#"{"a":[]}"#, true),
+        (r#"{"a":[1,1],"b":[2]}"#, true),
+        (r#"{"a":["x"]}"#, false),
+        (r#"{"a":[],"c":1}"#, false),
+        ("{}", false),
+    ] {
+        assert_eq!(QWEN.takes(&spec, text), fits, "{text}");
+    }
+    for (text, named) in [
+        (r#"{"uniqueItems":true}"#, "uniqueItems at #"),
+        (r#"{"propertyNames":{"minLength":1}}"#, "propertyNames at #"),
+        (
+            r#"{"properties":{"a":{"contains":{}}}}"#,
+            "contains at #/properties/a",
+        ),
+        (r#"{"if":{},"then":{"const":1},"else":{}}"#, "if at #"),
+        (
+            r#"{"dependentRequired":{"a":["b"]}}"#,
+            "dependentRequired at #",
+        ),
+    ] {
+        let e = QWEN.refusal(&schema(text)).to_string();
+        assert!(e.contains(named) && e.contains("is not supported"), "{e}");
+    }
+}
+
+/// It says nothing of a list whose items are no list of schemas; what stands beside it does, also where a reference leads to it.
+#[test]
+fn additional_items_do_not_hide_the_first() {
+    let first =
+        schema(r#"{"type":"array","prefixItems":[{"type":"integer"}],"additionalItems":false}"#);
+    assert!(QWEN.takes(&first, r#"[1, "a"]"#));
+    assert!(!QWEN.takes(&first, r#"["a"]"#));
+    let old = schema(r#"{"type":"array","items":[{"type":"integer"}],"additionalItems":false}"#);
+    assert!(QWEN.takes(&old, "[1]") && !QWEN.takes(&old, "[1, 2]"));
+    let referred = schema(
+        r##"{"type":"array","items":{"$ref":"#/additionalItems"},"additionalItems":{"type":"null"}}"##,
+    );
+    assert!(QWEN.takes(&referred, "[null]") && !QWEN.takes(&referred, "[1]"));
+}
