@@ -334,9 +334,17 @@ fn take_choices(f: &mut Fields) -> Result<usize, ApiError> {
     }
 }
 
+/// The names of the answer's length: OpenAI's, llama-server's, and Ollama's, which SillyTavern sends beside the others.
+pub const LIMITS: &[&str] = &[
+    "max_tokens",
+    "max_completion_tokens",
+    "n_predict",
+    "num_predict",
+];
+
 /// `max_tokens` under each of its names; -1: until the context is full.
 fn take_limit(f: &mut Fields) -> Result<Option<usize>, ApiError> {
-    match f.one_of::<i64>(&["max_tokens", "max_completion_tokens", "n_predict"])? {
+    match f.one_of::<i64>(LIMITS)? {
         Some((name, value)) if value < -1 => {
             let why = format!("must be 0 or more, or -1 for no limit, is {value}");
             Err(ApiError::field(name, why))

@@ -33,6 +33,10 @@ const SAID_ELSEWHERE: &Elsewhere = &[
     ("guided_json", "output_config.format"),
     ("reasoning_effort", "output_config.effort"),
     ("reasoning_budget", "thinking.budget_tokens"),
+    (
+        "parallel_tool_calls",
+        "tool_choice.disable_parallel_tool_use",
+    ),
 ];
 
 /// Answers.

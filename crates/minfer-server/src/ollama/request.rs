@@ -159,15 +159,13 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
     let generate = &mut params.generate;
     take_sampling(&mut options, &mut generate.sampling, loaded.engine.model())?;
     generate.stop = take_stop(&mut options)?;
-    generate.n_predict = match options.take::<i64>("num_predict")? {
-        None | Some(-1 | -2) => None, // until the context is full
-        Some(n) => Some(usize::try_from(n).map_err(|_| {
-            let why = format!("must be 0 or more, or -1 for no limit, is {n}");
-            ApiError::field("num_predict", why)
-        })?),
-    };
+    generate.n_predict = take_limit(f, &mut options)?;
     take_options(&mut options, loaded)?;
     f.know_within("options", &options);
+    // Spring AI says it in both places.
+    if options.peek("think") == f.peek("think") {
+        options.value("think");
+    }
     options.close("options", BESIDE_OPTIONS)?;
     f.idle("ollama", &FULL)?;
     generate.constraint = take_format(f)?;
@@ -183,6 +181,25 @@ pub fn take_params(f: &mut Fields, loaded: &Loaded) -> Result<Params, ApiError> 
         return Err(ApiError::field("top_logprobs", "needs \"logprobs\": true"));
     }
     Ok(params)
+}
+
+/// `num_predict`: an option, which Open WebUI's tasks give as a field.
+fn take_limit(f: &mut Fields, options: &mut Fields) -> Result<Option<usize>, ApiError> {
+    let beside: Option<i64> = f.take("num_predict")?;
+    let option: Option<i64> = options.take("num_predict")?;
+    if let (Some(a), Some(b)) = (beside, option)
+        && a != b
+    {
+        let why = format!("is {a}, and options.num_predict {b}: give one of them");
+        return Err(ApiError::field("num_predict", why));
+    }
+    match option.or(beside) {
+        None | Some(-1 | -2) => Ok(None), // until the context is full
+        Some(n) => usize::try_from(n).map(Some).map_err(|_| {
+            let why = format!("must be 0 or more, or -1 for no limit, is {n}");
+            ApiError::field("num_predict", why)
+        }),
+    }
 }
 
 /// The options where nothing is generated: what says how to is of no use there.

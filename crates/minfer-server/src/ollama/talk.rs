@@ -22,9 +22,14 @@ use crate::{ApiError, messages, tools};
 const NO_IMAGES: &str = "this model reads text only";
 
 /// What other surfaces have names for, and where it is said here.
-const OF_BOTH: &Elsewhere = &[("guided_json", "format"), ("reasoning_effort", "think")];
+const OF_BOTH: &Elsewhere = &[
+    ("guided_json", "format"),
+    ("num_predict", "options.num_predict"),
+    ("reasoning_effort", "think"),
+];
 const OF_CHAT: &Elsewhere = &[
     ("guided_json", "format"),
+    ("num_predict", "options.num_predict"),
     ("reasoning_effort", "think"),
     ("system", "a message of the role system"),
 ];

@@ -21,7 +21,7 @@ use crate::fields::Fields;
 use crate::gaps::Fim;
 use crate::id;
 use crate::pace::{Pace, timings};
-use crate::params::Params;
+use crate::params::{LIMITS, Params};
 use crate::prompts::{self, Encoded, Prompt};
 use crate::sse::{self, Message, Source};
 
@@ -71,8 +71,7 @@ impl Asked {
     /// Of the body's fields. May block.
     fn take(f: &mut Fields, model: &Model) -> Result<Asked, ApiError> {
         let prompts = prompts::parse("prompt", f.value("prompt"), model.hparams().n_vocab)?;
-        let limited = ["max_tokens", "max_completion_tokens", "n_predict"];
-        let limited = limited.iter().any(|name| f.has(name));
+        let limited = LIMITS.iter().any(|name| f.has(name));
         let mut params = Params::take(f, model)?;
         if !limited {
             params.generate.n_predict = Some(MAX_TOKENS);

@@ -19,9 +19,8 @@ fn a_length_or_a_stop_under_another_surface_s_name_is_refused() {
     let server = Setup::of(&["llama"]).start();
     for (path, field, place) in [
         (CHAT, "max_output_tokens", "max_tokens"),
-        (CHAT, "num_predict", "max_tokens"),
         (TEXT, "max_output_tokens", "max_tokens"),
-        ("/completion", "num_predict", "max_tokens"),
+        (RESPONSES, "num_predict", "max_output_tokens"),
         (RESPONSES, "max_tokens", "max_output_tokens"),
         (RESPONSES, "max_completion_tokens", "max_output_tokens"),
         (MESSAGES, "max_output_tokens", "max_tokens"),
@@ -31,7 +30,6 @@ fn a_length_or_a_stop_under_another_surface_s_name_is_refused() {
             "max_tokens",
         ),
         ("/api/chat", "max_tokens", "options.num_predict"),
-        ("/api/chat", "num_predict", "options.num_predict"),
         ("/api/generate", "n_predict", "options.num_predict"),
     ] {
         refused(&server, path, &json!({field: 7}), &here(field, place));
@@ -39,6 +37,17 @@ fn a_length_or_a_stop_under_another_surface_s_name_is_refused() {
         taken(&server, path, &json!({field: null}));
         taken(&server, path, &json!({field: -1}));
     }
+    // SillyTavern sends all three, and Open WebUI's tasks Ollama's option beside the options.
+    for path in [CHAT, TEXT, "/completion", "/api/chat", "/api/generate"] {
+        taken(&server, path, &json!({"num_predict": 1}));
+    }
+    let three = json!({"max_tokens": 1, "n_predict": 1, "num_predict": 1});
+    taken(&server, "/completion", &three);
+    let two = json!({"num_predict": 1, "options": {"num_predict": 2}});
+    let differ = "num_predict: is 1, and options.num_predict 2: give one of them";
+    refused(&server, "/api/chat", &two, differ);
+    let twice = json!({"think": false, "options": {"think": false, "num_predict": 1}});
+    taken(&server, "/api/chat", &twice);
     let stop = json!(["a"]);
     for (path, field, place) in [
         (CHAT, "stop_sequences", "stop"),

@@ -11,6 +11,10 @@ const DROPS: &str = "{% for m in messages %}{% if m.role in ['user', 'assistant'
 const RAISES: &str = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
     {{ m.role }}: {{ m.content }}\n{% endfor %}";
 
+/// Shows a system that stands first, and refuses others, as Qwen3.5's does.
+const LATER_RAISES: &str = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('System message must be at the beginning.') }}{% endif %}\
+    {{ m.role }}: {{ m.content }}\n{% endfor %}";
+
 fn server(template: &str) -> Running {
     let model = saying(&[b"Yes!"]).text("tokenizer.chat_template", template);
     Setup::of(&[model.write().path()]).start()
@@ -57,6 +61,23 @@ fn what_a_system_says_begins_the_user_s_turn() {
             "{answer}"
         );
     }
+}
+
+#[test]
+fn a_later_system_that_the_template_refuses_begins_the_user_s_turn() {
+    let server = server(LATER_RAISES);
+    let talk = json!([
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "So?"},
+    ]);
+    let shown = server
+        .post("/apply-template", &json!({"messages": talk}))
+        .json();
+    let said = "system: Be brief.\nuser: Hi\nassistant: Ho\nuser: Be kind.\n\nSo?\n";
+    assert_eq!(shown["prompt"], said, "{shown}");
 }
 
 #[test]

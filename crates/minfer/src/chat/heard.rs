@@ -53,9 +53,10 @@ impl ChatTemplate {
                 message.append(&format!("{mark}{at}{mark}"));
             }
         }
-        // Why a conversation can't be rendered is told of it as it is.
+        // A template may refuse some of them where they stand: what else is wrong with a conversation is told all the same when it is
+        // rendered without them.
         let Ok(rendered) = self.render(&self.taught(marked)) else {
-            return HashSet::new();
+            return which.iter().copied().collect();
         };
         let shown: HashSet<&str> = rendered.text.split(mark).skip(1).step_by(2).collect();
         let which = which.iter().copied();

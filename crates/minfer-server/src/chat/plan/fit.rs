@@ -32,18 +32,24 @@ pub fn fit(loaded: &Loaded, chat: &Chat) -> Result<Fitted, ApiError> {
     let starts = starts(&chat.messages);
     let answer = chat.params.generate.n_predict.unwrap_or(room);
     let most = room.saturating_sub(answer.min(room / 4));
-    let mut failed = None;
-    let first = starts.partition_point(|start| match of(loaded, chat, *start) {
-        Ok(part) => part.prompt.len() > most,
+    let (mut failed, mut fitting) = (None, None);
+    // The last that fits in a search is the first of all that do.
+    let _ = starts.partition_point(|start| match of(loaded, chat, *start) {
+        Ok(part) if part.prompt.len() > most => true,
+        Ok(part) => {
+            fitting = Some(part);
+            false
+        }
         Err(e) => {
             failed.get_or_insert(e);
             false
         }
     });
-    match (failed, starts.get(first).or(starts.last())) {
-        (Some(e), _) => Err(e),
-        (None, Some(start)) => of(loaded, chat, *start),
-        (None, None) => Ok(whole),
+    match (failed, fitting, starts.last()) {
+        (Some(e), ..) => Err(e),
+        (None, Some(part), _) => Ok(part),
+        (None, None, Some(last)) => of(loaded, chat, *last),
+        (None, None, None) => Ok(whole),
     }
 }
 

@@ -74,7 +74,11 @@ pub(in crate::chat) fn joined(first: Option<Content>, second: Content, swap: boo
     };
     match (first, second) {
         (Content::Text(a), Content::Text(b)) if a.is_empty() => Content::Text(b),
-        (Content::Text(a), Content::Text(b)) => Content::Text(format!("{a}\n\n{b}")),
+        (Content::Text(mut a), Content::Text(b)) => {
+            a.push_str("\n\n");
+            a.push_str(&b);
+            Content::Text(a)
+        }
         (first, second) => {
             let gap = Content::Text("\n\n".to_owned());
             Content::Parts([first, gap, second].into_iter().flat_map(parts).collect())
