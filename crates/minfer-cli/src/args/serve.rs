@@ -56,7 +56,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = within(1, 1_usize << 20), allow_negative_numbers = true)]
     pub max_connections: usize,
     /// Seconds a connection may keep silent before and within a request.
-    #[arg(long, value_name = "SECONDS", default_value = "75", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "75", value_parser = some_seconds, allow_negative_numbers = true)]
     pub idle_timeout: Duration,
     /// Seconds a request may take, its answer included; 0: as long as it likes. More: 504, or an error in the stream.
     #[arg(long, value_name = "SECONDS", default_value = "3600", value_parser = seconds, allow_negative_numbers = true)]
@@ -97,6 +97,12 @@ fn seconds_or_never(text: &str) -> Result<Duration, String> {
         "-1" => Ok(Duration::MAX),
         _ => seconds(text).map_err(|e| format!("{e}, or -1")),
     }
+}
+
+/// Takes seconds, more than none.
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    let some = seconds(text).ok().filter(|d| !d.is_zero());
+    some.ok_or_else(|| "it must be a number of seconds above 0".to_owned())
 }
 
 /// Takes seconds: a number from 0 up.

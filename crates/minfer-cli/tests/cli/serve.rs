@@ -103,6 +103,7 @@ fn wrong_flags_are_refused_in_one_line() {
         ("--max-body", "0", "500M or 2G"),
         ("--max-connections", "0", "--max-connections"),
         ("--idle-timeout", "-1", "number of seconds"),
+        ("--idle-timeout", "0", "above 0"),
         ("--request-timeout", "nan", "number of seconds"),
         ("--drain-timeout", "soon", "number of seconds"),
         ("--models-memory", "lots", "500M or 2G"),

@@ -159,6 +159,13 @@ pub fn parse(
         talk.turn_of(&mut turn).map_err(|e| e.within(&name))?;
         talk.note(at, &name);
     }
+    // A turn that was cut while it reasoned says nothing: templates join texts, so it is an empty one.
+    let silent = |m: &&mut Message| m.role == "assistant" && m.tool_calls.is_none();
+    for message in talk.messages.iter_mut().filter(silent) {
+        message
+            .content
+            .get_or_insert_with(|| Content::Text(String::new()));
+    }
     Ok((talk.messages, talk.systems))
 }
 

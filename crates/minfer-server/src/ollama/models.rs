@@ -183,7 +183,8 @@ fn details(model: &Model) -> Value {
         1_000_000..1_000_000_000 => format!("{:.2}M", n as f64 / 1e6),
         _ => format!("{:.1}B", n as f64 / 1e9),
     };
-    // The type that most weights have.
+    let named = model.metadata().u32("general.file_type").ok().flatten();
+    // Else the type that most weights have.
     let mut types: HashMap<&str, u64> = HashMap::new();
     for t in model.file().tensors() {
         let count = types.entry(t.ty.name()).or_default();
@@ -196,7 +197,31 @@ fn details(model: &Model) -> Value {
         "family": arch,
         "families": [arch],
         "parameter_size": size,
-        "quantization_level": most.map(|(name, _)| name),
+        "quantization_level": named.and_then(file_type).or(most.map(|(name, _)| name)),
+    })
+}
+
+/// What llama.cpp calls a file of this `general.file_type`: K-quants mix types, so no tensor's type says it.
+fn file_type(number: u32) -> Option<&'static str> {
+    Some(match number {
+        0 => "F32",
+        1 => "F16",
+        2 => "Q4_0",
+        3 => "Q4_1",
+        7 => "Q8_0",
+        8 => "Q5_0",
+        9 => "Q5_1",
+        10 => "Q2_K",
+        11 => "Q3_K_S",
+        12 => "Q3_K_M",
+        13 => "Q3_K_L",
+        14 => "Q4_K_S",
+        15 => "Q4_K_M",
+        16 => "Q5_K_S",
+        17 => "Q5_K_M",
+        18 => "Q6_K",
+        32 => "BF16",
+        _ => return None,
     })
 }
 

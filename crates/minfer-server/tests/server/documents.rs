@@ -148,6 +148,16 @@ fn reasoning_that_nobody_can_read_is_passed_over() {
     // A turn is one, whatever is left of it.
     let alone = json!({"model": model, "messages": talk(json!([redacted])), "max_tokens": 1});
     assert_eq!(server.post(PATH, &alone).status, 200);
+    // Nor does it trouble templates that join what a turn says.
+    let joins = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}";
+    let file = saying(&[b"Yes!"]).text("tokenizer.chat_template", joins);
+    let joining = Setup::of(&[file.write().path()]).start();
+    let cut = json!({"type": "thinking", "thinking": "Hm", "signature": "s"});
+    for block in [&redacted, &cut] {
+        let ask = json!({"model": joining.id(), "messages": talk(json!([block])), "max_tokens": 1});
+        let reply = joining.post(PATH, &ask);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
     for (block, says) in [
         (
             json!({"type": "redacted_thinking"}),
