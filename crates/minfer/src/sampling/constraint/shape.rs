@@ -7,6 +7,9 @@ use llguidance::earley::{CGrammar, CSymIdx};
 /// Most steps that a row of the parser may take; see [`dense`].
 const ROW: u64 = 1 << 30;
 
+/// Most items that [`wide`] looks at in all: beyond, what is too wide is left to the parser's own limits.
+const LOOKS: u64 = 1 << 26;
+
 /// Whether a row of the parser can take very long. For every item that comes to stand before a symbol, each of the symbol's rules is looked
 /// for in the row: where very many alternatives can go on with very many alternatives, that is cubic, and no limit of
 /// llguidance's sees it.
@@ -46,13 +49,17 @@ pub(super) fn wide(grammar: &CGrammar, most: usize) -> bool {
         row.clear();
         row.see(symbol);
         row.close(grammar, most);
-        let next = std::mem::take(&mut row.next);
-        if row.items > most
-            || next
-                .values()
-                .any(|rests| row.holds(grammar, rests, most) > most)
-        {
+        if row.items > most {
             return true;
+        }
+        let next = std::mem::take(&mut row.next);
+        for rests in next.values() {
+            if row.looks > LOOKS {
+                return false;
+            }
+            if row.holds(grammar, rests, most) > most {
+                return true;
+            }
         }
     }
     false
@@ -66,6 +73,8 @@ struct Row<'g> {
     number: usize,
     open: Vec<CSymIdx>,
     items: usize,
+    /// Items of all rows so far.
+    looks: u64,
     /// What is left of rules behind each text that can come, by that text.
     next: BTreeMap<usize, Vec<&'g [CSymIdx]>>,
 }
@@ -107,6 +116,7 @@ impl<'g> Row<'g> {
     fn item(&mut self, grammar: &'g CGrammar, rest: &'g [CSymIdx]) {
         let mut rest = rest;
         self.items = self.items.saturating_add(1);
+        self.looks = self.looks.saturating_add(1);
         while let Some((part, after)) = rest.split_first() {
             let data = grammar.sym_data(*part);
             if let Some(lexeme) = data.lexeme {

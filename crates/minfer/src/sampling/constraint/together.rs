@@ -98,19 +98,20 @@ impl<'a> Look<'a> {
 
     /// Adds a schema and all that hold with it, each once.
     fn gather(&mut self, schema: &'a Value, all: &mut Together<'a>) {
-        if !self.spend(1) || !all.known.insert(std::ptr::from_ref(schema)) {
-            return;
-        }
-        all.schemas.push(schema);
-        let reference = schema.get("$ref").and_then(Value::as_str);
-        if let Some(target) = reference
-            .and_then(path_of)
-            .and_then(|p| find(self.root, &p))
-        {
-            self.gather(target, all);
-        }
-        for member in list(schema, "allOf") {
-            self.gather(member, all);
+        // A chain of references may be longer than a thread's stack is deep.
+        let mut open = vec![schema];
+        while let Some(schema) = open.pop() {
+            if !self.spend(1) {
+                return;
+            }
+            if !all.known.insert(std::ptr::from_ref(schema)) {
+                continue;
+            }
+            all.schemas.push(schema);
+            let reference = schema.get("$ref").and_then(Value::as_str);
+            let target = reference.and_then(path_of);
+            open.extend(target.and_then(|p| find(self.root, &p)));
+            open.extend(list(schema, "allOf"));
         }
     }
 

@@ -189,6 +189,23 @@ fn a_schema_that_is_only_itself_is_refused_by_its_place() {
     );
 }
 
+/// A connection's thread has a small stack.
+#[test]
+fn a_chain_longer_than_a_stack_is_followed_to_its_end() {
+    let links: Vec<String> = (1..13_000)
+        .map(|i| format!(r##"{{"$ref":"#/d/{i}"}}"##))
+        .collect();
+    let chain = format!(
+        r##"{{"type":"object","allOf":[{{"$ref":"#/d/0"}}],"d":[{},{{}}]}}"##,
+        links.join(",")
+    );
+    let model: &'static Model = &QWEN;
+    let reads = std::thread::Builder::new().stack_size(1 << 20);
+    let reads = reads.spawn(move || model.constraints.read(&schema(&chain)));
+    // Taken or refused: an overflow would end the process.
+    assert!(reads.is_ok_and(|thread| thread.join().is_ok()));
+}
+
 #[test]
 fn expressions_and_grammars_are_refused_by_part() {
     refused(regex("a(b"), &["regular expression", "unclosed group"]);
