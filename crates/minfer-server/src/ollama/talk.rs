@@ -22,17 +22,13 @@ use crate::{ApiError, messages, tools};
 const NO_IMAGES: &str = "this model reads text only";
 
 /// What other surfaces have names for, and where it is said here.
-const OF_BOTH: &Elsewhere = &[
+const SAID_ELSEWHERE: &Elsewhere = &[
     ("guided_json", "format"),
     ("num_predict", "options.num_predict"),
     ("reasoning_effort", "think"),
 ];
-const OF_CHAT: &Elsewhere = &[
-    ("guided_json", "format"),
-    ("num_predict", "options.num_predict"),
-    ("reasoning_effort", "think"),
-    ("system", "a message of the role system"),
-];
+/// And in a conversation.
+const SYSTEM: &Elsewhere = &[("system", "a message of the role system")];
 
 /// A conversation.
 pub async fn chat(State(app): Shared, body: Bytes) -> Result<Response, Failure> {
@@ -67,7 +63,7 @@ fn take_chat(mut f: Fields, messages: Vec<Message>, loaded: &Loaded) -> Result<C
     if let Some(offer) = &mut offer {
         offer.whole = true; // a line has whole calls
     }
-    f.close("api/chat", OF_CHAT)?;
+    f.close("api/chat", &[SAID_ELSEWHERE, SYSTEM].concat())?;
     let last = messages.len().saturating_sub(1);
     let turn = Turn::of(&messages, &format!("messages[{last}].tool_calls"))?;
     Ok(Chat {
@@ -129,7 +125,7 @@ pub async fn generate(State(app): Shared, body: Bytes) -> Result<Response, Failu
                        write in the prompt what begins reasoning, or leave them out";
             return Err(ApiError::field("think", why));
         }
-        f.close("api/generate", OF_BOTH)?;
+        f.close("api/generate", SAID_ELSEWHERE)?;
         Ok((params, template_kwargs))
     })
     .await?;

@@ -195,6 +195,21 @@ pub trait Lanes: Copy + 'static {
             }
         }
     }
+    /// Sixteen values at `at` of each of sixteen rows, turned: a vector for each of the values.
+    #[inline(always)]
+    unsafe fn f_load_turned(rows: &[*const f32; LANES], at: usize) -> [Self::F; LANES] {
+        // SAFETY: the caller's, passed on: all sixteen values of each row can be read.
+        unsafe {
+            let mut v = [Self::f_zero(); LANES];
+            let mut i = 0;
+            while i < LANES {
+                v[i] = Self::f_load(rows[i].add(at));
+                i += 1;
+            }
+            Self::f_turn(&mut v);
+            v
+        }
+    }
     /// +0 in every lane.
     #[inline(always)]
     unsafe fn f_zero() -> Self::F {

@@ -32,24 +32,24 @@ pub fn fit(loaded: &Loaded, chat: &Chat) -> Result<Fitted, ApiError> {
     let starts = starts(&chat.messages);
     let answer = chat.params.generate.n_predict.unwrap_or(room);
     let most = room.saturating_sub(answer.min(room / 4));
-    let (mut failed, mut fitting) = (None, None);
-    // The last that fits in a search is the first of all that do.
-    let _ = starts.partition_point(|start| match of(loaded, chat, *start) {
-        Ok(part) if part.prompt.len() > most => true,
-        Ok(part) => {
-            fitting = Some(part);
-            false
-        }
-        Err(e) => {
-            failed.get_or_insert(e);
-            false
-        }
-    });
-    match (failed, fitting, starts.last()) {
-        (Some(e), ..) => Err(e),
-        (None, Some(part), _) => Ok(part),
-        (None, None, Some(last)) => of(loaded, chat, *last),
-        (None, None, None) => Ok(whole),
+    // The earliest start that fits: later ones are shorter.
+    let (mut starts, mut fitting) = (&starts[..], None);
+    let last = starts.last().copied();
+    while let Some(start) = starts.get(starts.len() / 2) {
+        let (before, after) = starts.split_at(starts.len() / 2);
+        let part = of(loaded, chat, *start)?;
+        starts = match part.prompt.len() > most {
+            true => after.get(1..).unwrap_or_default(),
+            false => {
+                fitting = Some(part);
+                before
+            }
+        };
+    }
+    match (fitting, last) {
+        (Some(part), _) => Ok(part),
+        (None, Some(last)) => of(loaded, chat, last),
+        (None, None) => Ok(whole),
     }
 }
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::matmul::codes;
 use crate::graph::{KvPart, KvShape, KvType, PAGE, SEGMENT};
-use crate::lanes::{LANES, Lanes, Machine, kernel};
+use crate::lanes::{LANES, Machine, kernel};
 
 /// How Q8_0 regions are laid out: blocks of 32 channels of a position have one f16 scale.
 ///
@@ -234,9 +234,9 @@ kernel! {
 kernel! {
     /// One head of sixteen rows, `stride` values apart, into positions from `t` on of a K page at `to`.
     unsafe fn store_k_f16_turned<L>(x: *const f32, stride: usize, head_dim: usize, t: usize, to: *mut u16) {
-        let mut c = 0;
+        let (rows, mut c) = (apart(x, stride), 0);
         while c < head_dim {
-            let v = turned::<L>(x.add(c), stride);
+            let v = L::f_load_turned(&rows, c);
             let mut i = 0;
             while i < LANES {
                 L::f_store_f16(to.add((c + i) * PAGE + t), v[i]);
@@ -250,9 +250,9 @@ kernel! {
 kernel! {
     /// As [`store_k_f16_turned`], unconverted.
     unsafe fn store_k_f32_turned<L>(x: *const f32, stride: usize, head_dim: usize, t: usize, to: *mut f32) {
-        let mut c = 0;
+        let (rows, mut c) = (apart(x, stride), 0);
         while c < head_dim {
-            let v = turned::<L>(x.add(c), stride);
+            let v = L::f_load_turned(&rows, c);
             let mut i = 0;
             while i < LANES {
                 L::f_store(to.add((c + i) * PAGE + t), v[i]);
@@ -263,17 +263,16 @@ kernel! {
     }
 }
 
-/// Sixteen channels of sixteen rows, `stride` values apart: a vector a channel.
+/// Sixteen rows, `stride` values apart.
 #[inline(always)]
-unsafe fn turned<L: Lanes>(x: *const f32, stride: usize) -> [L::F; LANES] {
-    let mut v = [L::f_zero(); LANES];
-    let mut i = 0;
+unsafe fn apart(x: *const f32, stride: usize) -> [*const f32; LANES] {
+    let mut rows = [x; LANES];
+    let mut i = 1;
     while i < LANES {
-        v[i] = L::f_load(x.add(i * stride));
+        rows[i] = x.add(i * stride);
         i += 1;
     }
-    L::f_turn(&mut v);
-    v
+    rows
 }
 
 kernel! {

@@ -55,13 +55,7 @@ unsafe fn turn<L: Lanes>(
     }
     let mut d = 0;
     while d < head_dim {
-        let mut v = [L::f_zero(); LANES];
-        let mut i = 0;
-        while i < LANES {
-            v[i] = L::f_load(rows[i].add(d));
-            i += 1;
-        }
-        L::f_turn(&mut v);
+        let v = L::f_load_turned(&rows, d);
         let mut i = 0;
         while i < LANES {
             L::f_store(out.add((d + i) * n), v[i]);
